@@ -37,7 +37,7 @@ from streamfactory.spi import (
 from streamfactory.wiring.reading.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from streamfactory.spi import PartitionInfo
     from streamfactory.wiring.reading.reader import Reader
@@ -117,12 +117,17 @@ class Findings:
         """Another walk begins."""
         self._tries += self.script is not None
 
-    def keep(self, error: Exception, script: list[str]) -> None:
+    @contextlib.contextmanager
+    def kept(self, script: list[str]) -> Iterator[None]:
         """Keep a failure; of equally long walks the last one is the simplest."""
-        if self.script is None:
-            self._until = time.monotonic() + SHRINKING
-        if self.script is None or len(script) <= len(self.script):
-            self.script, self.error = [*script], error
+        try:
+            yield
+        except Exception as error:
+            if self.script is None:
+                self._until = time.monotonic() + SHRINKING
+            if self.script is None or len(script) <= len(self.script):
+                self.script, self.error = [*script], error
+            raise
 
 
 def watched(step: Callable[..., None]) -> Callable[..., None]:
@@ -130,13 +135,9 @@ def watched(step: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(step)
     def run(self: Walk, **given: int) -> None:
-        if self.findings.over:
-            return
-        try:
-            step(self, **given)
-        except Exception as error:
-            self.findings.keep(error, self.bench.script)
-            raise
+        if not self.findings.over:
+            with self.findings.kept(self.bench.script):
+                step(self, **given)
 
     return run
 
@@ -151,7 +152,10 @@ class Walk(RuleBasedStateMachine):
         super().__init__()
         self.findings.begin()
         self.bench.script.clear()  # of the walk before
-        self.bench.create()
+        # A failure here or in `teardown` is kept as well: Hypothesis says of one that
+        # does not happen again no more than "inconsistent data generation".
+        with self.findings.kept(self.bench.script):
+            self.bench.create()
         self.lanes = {self.bench.first(): Lane()}
         self.source: Source | None = None
         self.readers: dict[int, Reader] = {}
@@ -299,7 +303,8 @@ class Walk(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Close what the walk opened."""
-        self._close()
+        with self.findings.kept(self.bench.script):
+            self._close()
 
     # --- helpers --------------------------------------------------------------------
 

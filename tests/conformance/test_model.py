@@ -176,6 +176,23 @@ def test_answers_by_chance_are_reported_as_such() -> None:
     assert result.reason.startswith("by chance (the same walk goes well at times): ")
 
 
+def test_creation_that_fails_by_chance_is_named() -> None:
+    class Full(DurableHarness):
+        streams = 0
+
+        def create(self, partitions: int) -> None:
+            Full.streams += 1
+            if Full.streams == 5:
+                msg = "the medium is full"
+                raise OSError(msg)
+            super().create(partitions)
+
+    result = walked(harness=Full)
+    assert result.outcome is Outcome.FAILED
+    assert "the medium is full" in result.reason
+    assert list(result.script) == ["create(partitions=1)"]
+
+
 def test_without_hypothesis_the_case_is_skipped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

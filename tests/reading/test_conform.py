@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from streamfactory.spi import SchemaMismatch
-from streamfactory.wiring.core.conform import conform
+from streamfactory.wiring.core.conform import Conformer, conform
 
 MICROS, UTC_MICROS = pa.timestamp("us"), pa.timestamp("us", tz="UTC")
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC).replace(tzinfo=None)
@@ -169,6 +169,35 @@ def test_metadata_of_a_schema_is_left_behind() -> None:
     rows = one([1], pa.int64()).replace_schema_metadata({"pandas": "{}"})
     schema = conform(rows, wanting(pa.int64())).schema
     assert schema.equals(wanting(pa.int64()), check_metadata=True)
+
+
+def test_batches_of_several_schemas_are_converted_in_turn() -> None:
+    conformer = Conformer(pa.schema([("x", pa.int64()), ("y", pa.string())]))
+    swapped = pa.record_batch({"y": ["a"], "x": pa.array([1], pa.int32())})
+    missing = one([2], pa.int64())
+    for _ in range(2):
+        assert conformer.conform(swapped).to_pylist() == [{"x": 1, "y": "a"}]
+        assert conformer.conform(missing).to_pylist() == [{"x": 2, "y": None}]
+        with pytest.raises(SchemaMismatch, match="'z' is not in the declared"):
+            conformer.conform(pa.record_batch({"z": [1]}))
+
+
+def test_values_are_refused_after_others_that_fit() -> None:
+    field = pa.field("x", pa.int32(), nullable=False)
+    conformer = Conformer(pa.schema([field]))
+    assert conformer.conform(one([1], pa.int64())).to_pylist() == [{"x": 1}]
+    with pytest.raises(SchemaMismatch, match="2147483648 not in range"):
+        conformer.conform(one([2**31], pa.int64()))
+    with pytest.raises(SchemaMismatch, match="is not nullable, but has 1 nulls"):
+        conformer.conform(one([None], pa.int64()))
+
+
+def test_another_zone_is_another_name_of_the_same_values() -> None:
+    rows = one([0, None, 1], pa.timestamp("us", tz="Europe/Vienna")).slice(1)
+    found = conform(rows, wanting(UTC_MICROS)).column(0)
+    assert found.equals(pa.array([None, 1], UTC_MICROS))
+    # Nothing is copied.
+    assert found.buffers()[1].address == rows.column(0).buffers()[1].address
 
 
 def test_list_views_keep_all_their_values() -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 import pyarrow as pa
 
 from streamfactory.spi import SchemaMismatch
 from streamfactory.spi.computing import pc
 from streamfactory.spi.soundness import can_rescale
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _NAMED: Final = 100
 """Maximum number of columns in a message."""
@@ -97,40 +100,81 @@ class Conformer:
         self._required = [
             (index, field) for index, field in enumerate(schema) if not field.nullable
         ]
+        self._fitting: _Fitting | None = None
 
     def conform(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Do as `conform`. Costs one comparison if the schemas are equal."""
-        if rows.schema.equals(self.schema, check_metadata=True):
+        given = rows.schema
+        if given.equals(self.schema, check_metadata=True):
             for index, field in self._required:
                 _check_nulls(rows.column(index), field)
             return rows
-        names = rows.schema.names
-        unknown = [name for name in names if self.schema.get_field_index(name) < 0]
-        if unknown:
-            msg = f"column {unknown[0]!r} is not in the declared schema"
-            if len(unknown) > 1:
-                more = len(unknown) - _NAMED
-                listed = ", ".join(map(repr, unknown[:_NAMED]))
-                listed += f" and {more} more" if more > 0 else ""
-                msg = f"columns {listed} are not in the declared schema"
-            raise SchemaMismatch(msg)
-        columns = [_column(rows, field) for field in self.schema]
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        fitting = self._fitting  # of the last batch: another thread may exchange it
+        if fitting is None or not fitting.given.equals(given):
+            fitting = self._fitting = _Fitting(given, self.schema)
+        return fitting.apply(rows)
 
 
-def _column(rows: pa.RecordBatch, field: pa.Field) -> pa.Array:
-    found = rows.schema.get_all_field_indices(field.name)
+class _Fitting:
+    """How batches of one schema are converted to another.
+
+    Raises:
+        SchemaMismatch: permanent; no batch of this schema can be.
+    """
+
+    def __init__(self, given: pa.Schema, wanted: pa.Schema) -> None:
+        self.given = given
+        self._wanted = wanted
+        _check_known(given.names, wanted)
+        self._columns = [_conversion(given, field) for field in wanted]
+
+    def apply(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [convert(rows) for convert in self._columns]
+        return pa.RecordBatch.from_arrays(columns, schema=self._wanted)
+
+
+def _check_known(names: list[str], wanted: pa.Schema) -> None:
+    unknown = [name for name in names if wanted.get_field_index(name) < 0]
+    if not unknown:
+        return
+    msg = f"column {unknown[0]!r} is not in the declared schema"
+    if len(unknown) > 1:
+        more = len(unknown) - _NAMED
+        listed = ", ".join(map(repr, unknown[:_NAMED]))
+        listed += f" and {more} more" if more > 0 else ""
+        msg = f"columns {listed} are not in the declared schema"
+    raise SchemaMismatch(msg)
+
+
+def _conversion(
+    given: pa.Schema, field: pa.Field
+) -> Callable[[pa.RecordBatch], pa.Array]:
+    """Return what converts the column of a field."""
+    found = given.get_all_field_indices(field.name)
     if len(found) > 1:
         msg = f"the rows have {len(found)} columns named {field.name!r}"
         raise SchemaMismatch(msg)
     if not found:
         if field.nullable:
-            return pa.nulls(rows.num_rows, field.type)
+            return lambda rows: pa.nulls(rows.num_rows, field.type)
         msg = f"column {field.name!r} is missing, but not nullable"
         raise SchemaMismatch(msg)
-    column = rows.column(found[0])
-    if column.type != field.type:
-        column = _cast(column, field)
+    (index,), kind = found, given.field(found[0]).type
+    if kind == field.type:
+        return lambda rows: _checked(rows.column(index), field)
+    if _renames_zone(kind, field.type):
+        return lambda rows: _checked(rows.column(index).view(field.type), field)
+    return lambda rows: _checked(_cast(rows.column(index), field), field)
+
+
+def _renames_zone(have: pa.DataType, want: pa.DataType) -> bool:
+    """Whether only the names of time zones differ: the values are those of UTC."""
+    if not (pa.types.is_timestamp(have) and pa.types.is_timestamp(want)):
+        return False
+    return bool(have.unit == want.unit and have.tz and want.tz)
+
+
+def _checked(column: pa.Array, field: pa.Field) -> pa.Array:
     _check_nulls(column, field)
     return column
 
