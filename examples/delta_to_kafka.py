@@ -30,7 +30,7 @@ try:
         AdminClient,
         NewTopic,
     )
-    from deltalake import DeltaTable, write_deltalake
+    from deltalake import DeltaTable, QueryBuilder, write_deltalake
 except ImportError:
     sys.exit("run: pip install 'streamfactory[delta,kafka,json]'")
 
@@ -69,7 +69,10 @@ def run(lake: Path) -> None:
     copy(lake, "3 upserts and 10 deletions")
     copy(lake, "nothing new")
     messages, state = read()
-    rows = DeltaTable(lake).to_pyarrow_table().to_pylist()
+    # Not `to_pyarrow_table`: Arrow's threads may still be releasing its files when
+    # Python ends, which aborts the process (apache/arrow#39862).
+    table = QueryBuilder().register("accounts", DeltaTable(lake))
+    rows = pa.table(table.execute("select * from accounts")).to_pylist()
     same = state == {row["id"]: row for row in rows}
     print(f"{messages:,} messages, {len(state)} accounts, as the table: {same}")
 
