@@ -34,6 +34,7 @@ from streamfactory.cli.status import (
 from streamfactory.spi import StreamError
 from streamfactory.wiring.core.defects import InternalError
 from streamfactory.wiring.core.logs import RateLimit, message_of
+from streamfactory.wiring.core.nearest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -144,10 +145,8 @@ class _Commands(click.Group):
         """The command that a line names; click would suggest loaded ones only."""
         name = args[0]
         if name not in _COMMANDS and not name.startswith("-"):
-            import difflib
-
-            near = difflib.get_close_matches(name, _COMMANDS, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            near = nearest(name, _COMMANDS)
+            hint = f" Did you mean {near!r}?" if near else ""
             msg = f"No such command {name!r}.{hint}"
             raise click.UsageError(msg, ctx)
         return super().resolve_command(ctx, args)

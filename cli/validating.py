@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -177,6 +176,8 @@ def _pipeline_findings(paths: Sequence[Path], *, spark: bool) -> Iterator[Docume
 
 def _spark(stack: ExitStack) -> AbstractContextManager[SparkSession]:
     # Imported here: the streams of most need no Spark.
+    from tempfile import TemporaryDirectory
+
     from streamfactory.spark.pipelines.session import spark_session
 
     folder = stack.enter_context(TemporaryDirectory(prefix="streamfactory-"))

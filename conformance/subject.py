@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import tempfile
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from streamfactory.conformance.decoders import DecoderHarness
 from streamfactory.conformance.harness import Harness
 from streamfactory.spi import BrokenPlugin, PluginError
 from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.core.nearest import nearest
 from streamfactory.wiring.plugins.manager import PluginManager, default_manager
 
 if TYPE_CHECKING:
@@ -169,8 +169,8 @@ def _values(entries: Any) -> str:
 
 
 def _no_harness(name: str, kind: _Kind, known: list[str]) -> NoHarness:
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    near = nearest(name, known)
+    hint = f" (did you mean {near!r}?)" if near else ""
     msg = f"no harness is registered for {name!r}{hint}"
     remedy = (
         f"write one, {kind.help}, and name it in pyproject.toml under "

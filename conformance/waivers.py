@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from streamfactory.conformance.runner import Outcome, Result
 from streamfactory.spi import ConfigError, Problem
+from streamfactory.wiring.core.nearest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -92,8 +92,8 @@ def _problems(
     if not isinstance(case, str):
         yield "case", "is missing" if case is None else "is not a string", None
     elif case not in cases:
-        near = difflib.get_close_matches(case, cases, n=1)
-        hint = f"did you mean {near[0]}?" if near else None
+        near = nearest(case, cases)
+        hint = f"did you mean {near}?" if near else None
         yield "case", f"{case!r} is no case of the kit", hint
     if not isinstance(reason, str) or not reason.strip():
         yield "reason", "is missing" if reason is None else "says nothing", None

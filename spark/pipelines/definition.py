@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -33,6 +32,7 @@ from streamfactory.wiring.config.documents import (
     read_toml,
 )
 from streamfactory.wiring.config.resolution import Resolver, by_spelling
+from streamfactory.wiring.core.nearest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -327,9 +327,9 @@ class _Reader:
                 given.setdefault(option.key, []).append(prop)
                 continue
             word = prop.key.lower()
-            near = difflib.get_close_matches(word, near_by, n=1)
-            near = near or difflib.get_close_matches(word.split(".")[0], near_by, n=1)
-            hint = f"did you mean {near[0]}?" if near else None
+            near = nearest(word, near_by)
+            near = near or nearest(word.split(".")[0], near_by)
+            hint = f"did you mean {near}?" if near else None
             what = "is no option of " + (
                 f"[{pointer.split('/')[1]}]" if pointer else "a pipeline"
             )
@@ -353,8 +353,8 @@ class _Reader:
         self, target: Outlet | Table, ids: Sequence[str], pointer: str
     ) -> None:
         if target.rows not in ids:
-            near = difflib.get_close_matches(target.rows, ids, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else None
+            near = nearest(target.rows, ids)
+            hint = f"did you mean {near!r}?" if near else None
             known = ", ".join(filter(None, ids))
             what = f"{target.rows!r} is no id; there are {known}"
             self._problem("from", what, f"{pointer}/from", hint)

@@ -6,7 +6,6 @@ from theirs, no stream is contacted, and nothing runs.
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
@@ -17,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users w
 
 from streamfactory.spark.failures import unlogged, words_of
 from streamfactory.spi import Problem
+from streamfactory.wiring.core.nearest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -149,8 +149,8 @@ def _parse(session: SparkSession, step: Step, draft: Draft, analysis: Analysis) 
             and relation not in local
             and not session.catalog.tableExists(relation)
         ):
-            near = difflib.get_close_matches(relation.lower(), ids, n=1)
-            hint = f"did you mean {ids[near[0]]!r}?" if near else None
+            near = nearest(relation.lower(), ids)
+            hint = f"did you mean {ids[near]!r}?" if near else None
             what = f"{relation!r} is no id; there are {', '.join(ids.values())}"
             _problem(analysis, step, what, hint)
             known = False

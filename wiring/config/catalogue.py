@@ -5,7 +5,6 @@ A name is only compared with the names in the files; it never becomes part of a 
 
 from __future__ import annotations
 
-import difflib
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from streamfactory.spi import ConfigError, Problem, UnknownStream
 from streamfactory.wiring.config.files import SUFFIXES, read_definitions
+from streamfactory.wiring.core.nearest import nearest
 
 if TYPE_CHECKING:
     from streamfactory.wiring.config.definition import StreamDefinition
@@ -164,8 +164,8 @@ class Catalogue:
             known = (
                 f"the folder {self.folder} does not exist: set {ENVIRONMENT} to another"
             )
-        near = difflib.get_close_matches(name, names, n=1)
-        remedy = f"did you mean {near[0]!r}?" if near else None
+        near = nearest(name, names)
+        remedy = f"did you mean {near!r}?" if near else None
         if Path(name).suffix.lower() in SUFFIXES:
             remedy = "no file with that path exists either"
         problems = [

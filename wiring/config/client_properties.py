@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING
 
 from streamfactory.spi.config import Setting
 from streamfactory.wiring.config.resolution import looks_secret, resolved_or_empty
+from streamfactory.wiring.core.nearest import LIKELY, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -78,8 +78,8 @@ class ClientProperties:
         """
         if key in known:
             return
-        near = difflib.get_close_matches(key, known, n=1, cutoff=0.75)
-        hint = f"did you mean {near[0]}?" if near else None
+        near = nearest(key, known, likeness=LIKELY)
+        hint = f"did you mean {near}?" if near else None
         what = "is not a known property of the client"
         report = self._resolver.error if self._on_spark else self._resolver.warn
         report(prop.key, what, prop.origin, hint)

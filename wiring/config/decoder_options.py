@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from streamfactory.spi import Yields
 from streamfactory.spi.hooks import DECODERS
 from streamfactory.wiring.config.resolution import by_spelling
+from streamfactory.wiring.core.nearest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -139,8 +139,8 @@ class DecoderOptions:
             if option is not None:
                 given[option.key].append(prop)
                 continue
-            near = difflib.get_close_matches(short.lower(), spellings, n=1)
-            hint = f"did you mean {prefix}{spellings[near[0]].key}?" if near else None
+            near = nearest(short.lower(), spellings)
+            hint = f"did you mean {prefix}{spellings[near].key}?" if near else None
             what = f"the decoder {decoder.name!r} has no such option"
             self._resolver.error(prop.key, what, prop.origin, hint)
         return self._resolver.resolve_all(decoder.options, given, prefix)

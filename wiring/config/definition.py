@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from streamfactory.spi import ConfigError, Problem
+from streamfactory.wiring.core.nearest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -88,8 +88,8 @@ class StreamDefinition:
 
 def _near(key: str, written: Mapping[str, str]) -> str | None:
     """The nearest key of a definition, as a suggestion."""
-    near = difflib.get_close_matches(key.strip().lower(), written, n=1)
-    return f"did you mean {written[near[0]]}?" if near else None
+    near = nearest(key.strip().lower(), written)
+    return f"did you mean {written[near]}?" if near else None
 
 
 def from_mapping(properties: Mapping[str, Any], name: str = "") -> StreamDefinition:

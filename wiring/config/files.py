@@ -6,7 +6,6 @@ and all problems of a file are reported at once.
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +22,7 @@ from streamfactory.wiring.config.documents import (
     syntax,
     unparsable,
 )
+from streamfactory.wiring.core.nearest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -113,8 +113,8 @@ def _check_properties(document: Document, definition: StreamDefinition) -> None:
 def _own(document: Document, body: Mapping[str, Any]) -> list[StreamDefinition]:
     for key in body:
         if key not in _MEMBERS:
-            near = difflib.get_close_matches(key, _MEMBERS, n=1)
-            hint = f"did you mean {near[0]}?" if near else "options go under properties"
+            near = nearest(key, _MEMBERS)
+            hint = f"did you mean {near}?" if near else "options go under properties"
             origin = document.origin(pointer_of(key))
             document.problem(key, "is not a key of a stream definition", origin, hint)
     words = {"name": document.path.stem, "description": ""}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,6 +9,7 @@ from streamfactory.spi import ConfigError, Option, Problem
 from streamfactory.spi.config import Setting
 from streamfactory.spi.masking import MASK, mask_value, userinfo_secrets
 from streamfactory.spi.references import has_reference, malformed, resolve
+from streamfactory.wiring.core.nearest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -193,8 +193,8 @@ class Resolver:
             value = option.parse(text)
         except ValueError as error:
             words = option.type.schema.get("enum", ())
-            near = difflib.get_close_matches(text.lower(), words, n=1)
-            hint = f"did you mean {near[0]}?" if near else None
+            near = nearest(text.lower(), words)
+            hint = f"did you mean {near}?" if near else None
             if not text.strip():
                 hint = _NO_UNSETTING
             reason = str(error)

@@ -8,7 +8,6 @@ rules over several options are checked (`crosschecks`).
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
@@ -38,6 +37,7 @@ from streamfactory.wiring.config.resolution import (
     looks_secret,
     resolved_or_empty,
 )
+from streamfactory.wiring.core.nearest import LIKELY, nearest
 from streamfactory.wiring.options.shared import SHARED_OPTIONS
 from streamfactory.wiring.options.spool import PATH as SPOOL_PATH
 from streamfactory.wiring.options.spool import spool_strays, transport_options
@@ -302,18 +302,18 @@ class ConfigValidator:
         known |= {key: option.key for key, option in self._bare.items()}
         # A prefix alone is similar to every short key.
         word = "" if prop.key.endswith(".") else prop.key.lower()
-        near = difflib.get_close_matches(word, known, n=1, cutoff=0.75)
+        near = nearest(word, known, likeness=LIKELY)
         other = re.match(r"stream\.([^.]+)\.", prop.key.lower())
         types = {*self._plugins.names(BACKENDS), *KNOWN_BACKENDS} - {self._type}
         backend = self._result.backend
         hint = None if backend is None else backend.bare_hints.get(prop.key.lower())
         if hint is not None:
-            near = []
+            near = None
         elif other and (other[1] in types or (not near and other[1] != self._type)):
-            hint, near = f"this stream is of type {self._type!r}", []
+            hint, near = f"this stream is of type {self._type!r}", None
         elif near:
-            hint = f"did you mean {known[near[0]]}?"
-        meant = self._own.get(near[0].removeprefix(prefix)) if near else None
+            hint = f"did you mean {known[near]}?"
+        meant = self._own.get(near.removeprefix(prefix)) if near else None
         if meant is not None:
             self._meant.add(meant.key)
         # Without its value: a misspelt key of a secret has the secret as value.

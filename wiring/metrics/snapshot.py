@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, final
 
 from streamfactory.spi import Metric, MetricKind, MisuseError, Sample
+from streamfactory.wiring.core.nearest import nearest
 from streamfactory.wiring.metrics.registry import registry
 
 if TYPE_CHECKING:
@@ -73,9 +73,9 @@ class MetricsSnapshot:
         for metric in self.metrics:
             if name in (metric.name, metric.prometheus_name):
                 return metric
-        near = difflib.get_close_matches(name, [m.name for m in self.metrics], n=1)
+        near = nearest(name, [m.name for m in self.metrics])
         msg = f"there is no metric {name!r}"
-        remedy = f"did you mean {near[0]!r}?" if near else "docs/metrics.md lists them"
+        remedy = f"did you mean {near!r}?" if near else "docs/metrics.md lists them"
         raise MisuseError(msg, remedy=remedy)
 
 

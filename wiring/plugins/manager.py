@@ -30,6 +30,7 @@ from streamfactory.spi import (
     UnknownPlugin,
 )
 from streamfactory.spi.hooks import BACKENDS, DECODERS, HookSpecs, import_all
+from streamfactory.wiring.core.nearest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -232,13 +233,11 @@ class PluginManager:
         return None
 
     def _unknown(self, group: str, name: str) -> UnknownPlugin:
-        import difflib
-
         known = self.names(group)
-        near = difflib.get_close_matches(name.lower(), known, n=1)
+        near = nearest(name.lower(), known)
         listed = f"known are {', '.join(known)}" if known else "none is installed"
         msg = f"unknown {_NOUNS[group]} {name!r}; {listed}"
-        return UnknownPlugin(msg, remedy=f"did you mean {near[0]!r}?" if near else None)
+        return UnknownPlugin(msg, remedy=f"did you mean {near!r}?" if near else None)
 
     def _load(self, group: str, entry: _Entry) -> Backend | Decoder:
         whose = f"{entry.name} of {entry.owner}"
