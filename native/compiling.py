@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PACKAGE: Final = Path(__file__).with_name("streamfactory_native")
-SOURCES: Final = ("kafka_client.c", "kafka_columns.c", "kafka_rows.c")
+SOURCES: Final = ("kafka_client.c", "kafka_columns.c", "kafka_parts.c", "kafka_rows.c")
 NAME: Final = "kafka.so"
 FLAGS: Final = ("-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
 WARNINGS: Final = ("-Wall", "-Wextra", "-Wconversion")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import (
@@ -17,14 +16,20 @@ from confluent_kafka import (
     Consumer,
     KafkaError,
     KafkaException,
-    Message,
     TopicPartition,
 )
 
 from streamfactory.backends.kafka.client_pool import consumer_settings
 from streamfactory.backends.kafka.clients import Watch, brokers, refused
-from streamfactory.backends.kafka.columns import CHUNK, Columns, wants_headers
+from streamfactory.backends.kafka.columns import CHUNK, wants_headers
 from streamfactory.backends.kafka.errors import failure
+from streamfactory.backends.kafka.group_rows import ConsumedRowsByPartition
+from streamfactory.backends.kafka.native_groups import (
+    MemberQueue,
+    NativeRowsByPartition,
+)
+from streamfactory.backends.kafka.native_library import library_for
+from streamfactory.backends.kafka.options import READING
 from streamfactory.spi import (
     BatchState,
     CheckpointFailed,
@@ -39,8 +44,9 @@ from streamfactory.spi import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from streamfactory.backends.kafka.group_rows import GroupRows, PartitionRows
     from streamfactory.spi import StreamConfig
 
 _SLICE: Final = 0.2
@@ -74,7 +80,8 @@ class KafkaGroupMember(StreamLevelConsumer):
         group_id: The group.
 
     Raises:
-        ConfigError: config; the options name a start that groups do not support.
+        ConfigError: config; the options name a start that groups do not support, or
+            require the compiled part, which cannot be used.
     """
 
     def __init__(self, config: StreamConfig, client_id: str, group_id: str) -> None:
@@ -86,18 +93,24 @@ class KafkaGroupMember(StreamLevelConsumer):
         self._timeout = config["connection.timeout.millis"] / 1000
         self._headers = wants_headers(config)
         self._watch = Watch()
+        self._library = library_for(config, READING)
         self._client: Consumer | None = None
+        self._queue: MemberQueue | None = None
         self._mine: set[Partition] = set()
         self._next: dict[Partition, int] = {}
         self._ready: deque[tuple[Partition, Fetched]] = deque()
-        self._error: StreamError | None = None
+        self._errors: dict[Partition | None, StreamError] = {}
+        """To be raised after the rows before them; one of each partition."""
 
     def fetch_messages(self, limits: FetchLimits) -> tuple[Partition, Fetched] | None:
         client = self._joined()
         until = time.monotonic() + limits.timeout
         while not self._ready:
+            self._raise_error()  # after the rows before it
             left = max(0.0, until - time.monotonic())
             self._gather(client, limits, min(left, _SLICE))
+            if self._ready:
+                break
             self._raise_error()
             self._check_network()
             if not left:
@@ -111,8 +124,9 @@ class KafkaGroupMember(StreamLevelConsumer):
         if self._client is not None and partition in self._mine:
             place = TopicPartition(partition.topic, partition.id, offset)
             self._client.incremental_unassign([place])
-            self._client.incremental_assign([place])
+            self._assign(self._client.incremental_assign, [place])
             self._next[partition] = offset
+            self._drop({partition})
 
     def commit(self, position: Position) -> None:
         until = time.monotonic() + self._timeout
@@ -132,6 +146,9 @@ class KafkaGroupMember(StreamLevelConsumer):
 
     def close(self) -> None:
         client, self._client = self._client, None
+        queue, self._queue = self._queue, None
+        if queue is not None:
+            queue.close()
         if client is not None:
             client.close()  # may still be assigned partitions; `_assigned` ignores them
 
@@ -147,10 +164,15 @@ class KafkaGroupMember(StreamLevelConsumer):
                 settings.setdefault(
                     "partition.assignment.strategy", "cooperative-sticky"
                 )
+            if self._library is not None:
+                settings = self._library.add_to(settings)
             try:
                 client = Consumer(settings)
             except (KafkaException, ValueError, TypeError) as error:
                 raise refused(error, self._config) from error
+            if self._library is not None:
+                # In the thread, and before the next client.
+                self._queue = MemberQueue(self._library, client)
             self._client = client
             client.subscribe(
                 self._topics,
@@ -168,14 +190,25 @@ class KafkaGroupMember(StreamLevelConsumer):
             starts = self._starts(client, given)
         except KafkaException as error:
             doing = f"committed offsets of group {self._group!r} cannot be read"
-            self._error = failure(error, doing, where=brokers(self._config))
+            self._errors[None] = failure(error, doing, where=brokers(self._config))
             return
         self._watch.clear()
-        if self._cooperates:
-            client.incremental_assign(starts)
-        else:
-            client.assign(starts)
+        cooperates = self._cooperates
+        self._assign(client.incremental_assign if cooperates else client.assign, starts)
         self._mine |= {_partition(place) for place in given}
+
+    def _assign(
+        self,
+        assign: Callable[[list[TopicPartition]], None],
+        places: list[TopicPartition],
+    ) -> None:
+        queue = self._queue
+        partitions = [_partition(place) for place in places]
+        if queue is not None:
+            queue.forward(partitions)
+        assign(places)
+        if queue is not None:
+            queue.forward(partitions)
 
     def _revoked(self, client: Consumer, taken: list[TopicPartition]) -> None:
         """Drop rows that another member will read."""
@@ -183,7 +216,12 @@ class KafkaGroupMember(StreamLevelConsumer):
         self._mine -= revoked
         for partition in revoked:
             self._next.pop(partition, None)
-        self._ready = deque(item for item in self._ready if item[0] not in revoked)
+            self._errors.pop(partition, None)
+        self._drop(revoked)
+
+    def _drop(self, partitions: set[Partition]) -> None:
+        """Drop rows that are read again, by this member or by another one."""
+        self._ready = deque(item for item in self._ready if item[0] not in partitions)
 
     @property
     def _cooperates(self) -> bool:
@@ -219,24 +257,33 @@ class KafkaGroupMember(StreamLevelConsumer):
 
     def _gather(self, client: Consumer, limits: FetchLimits, patience: float) -> None:
         """Poll messages and group them by partition."""
-        by_partition: dict[Partition, Columns] = {}
-        ends: dict[Partition, int] = {}
+        rows = self._new_rows(client)
         until = time.monotonic() + patience
-        wanted, wait, rows = 1, patience, 0
+        wanted, wait = 1, patience
         while True:
-            messages = client.consume(wanted, wait)
-            rows += len(messages)
-            self._sort(messages, by_partition, ends)
-            size = sum(columns.size for columns in by_partition.values())
-            full = len(messages) == wanted and time.monotonic() < until
-            if not full or rows >= limits.max_rows or size >= limits.max_bytes:
+            full = rows.poll(wanted, wait) == wanted and time.monotonic() < until
+            over = rows.rows >= limits.max_rows or rows.size >= limits.max_bytes
+            if not full or over or rows.errors:
                 break
-            wanted, wait = min(CHUNK, limits.max_rows - rows), _LINGER
-            if self._error is not None:
-                break
-        for partition, columns in by_partition.items():
+            wanted, wait = min(CHUNK, limits.max_rows - rows.rows), _LINGER
+        self._answer(rows)
+        for partition, offset in rows.rewinds.items():
+            self.seek(partition, offset)
+        for error, about in rows.errors:
+            self._note(error, about)
+
+    def _new_rows(self, client: Consumer) -> GroupRows:
+        if self._queue is None:
+            return ConsumedRowsByPartition(client, self._watch, headers=self._headers)
+        return NativeRowsByPartition(self._queue, self._watch, headers=self._headers)
+
+    def _answer(self, rows: GroupRows) -> None:
+        """Queue the rows of partitions that were not revoked meanwhile."""
+        ends = rows.ends
+        for partition, columns in rows.by_partition():
             if partition in self._mine:
-                self._ready.append((partition, self._answer(columns, partition, ends)))
+                answer = self._fetched(columns, partition, ends)
+                self._ready.append((partition, answer))
         for partition, end in ends.items():
             # Control records after the last row: advance the position beyond them.
             before = self._next.get(partition, end)
@@ -246,61 +293,33 @@ class KafkaGroupMember(StreamLevelConsumer):
                 answer = Fetched(None, end, state=state, latest=end, held_from=before)
                 self._ready.append((partition, answer))
 
-    def _answer(
-        self, columns: Columns, partition: Partition, ends: dict[Partition, int]
+    def _fetched(
+        self, rows: PartitionRows, partition: Partition, ends: Mapping[Partition, int]
     ) -> Fetched:
-        at, before = columns.next_offset, self._next.get(partition)
+        at, before = rows.next_offset, self._next.get(partition)
         self._next[partition] = at
         latest = ends.get(partition)
         return Fetched(
-            columns.batch(),
+            rows.batch(),
             at,
             latest=latest if latest == at else None,
             held_from=before,  # `_LOST` reports what is not: a gap is no loss
-            size=columns.size,
+            size=rows.size,
         )
-
-    def _sort(
-        self,
-        messages: list[Message],
-        by_partition: dict[Partition, Columns],
-        ends: dict[Partition, int],
-    ) -> None:
-        if any(map(Message.error, messages)):
-            messages = self._without_events(messages, ends)
-        # Messages of one partition are adjacent, in a few runs.
-        for topic, of_topic in groupby(messages, Message.topic):
-            for number, run in groupby(of_topic, Message.partition):
-                partition = Partition(str(topic), int(number or 0))
-                if partition not in by_partition:
-                    by_partition[partition] = Columns(partition, headers=self._headers)
-                by_partition[partition].add(list(run))
-        if messages:
-            self._watch.clear()
-
-    def _without_events(
-        self, messages: list[Message], ends: dict[Partition, int]
-    ) -> list[Message]:
-        kept = []
-        for message in messages:
-            error = message.error()
-            if error is None:
-                kept.append(message)
-            elif error.code() == KafkaError._PARTITION_EOF:
-                self._watch.clear()
-                ends[_partition(message)] = message.offset() or 0
-            elif error.code() in _LOST:
-                self._lose(message)
-            elif not error.retriable():
-                doing = f"group {self._group!r} cannot be read"
-                self._error = failure(error, doing, where=brokers(self._config))
-        return kept
 
     # --- what goes wrong --------------------------------------------------------------
 
-    def _lose(self, message: Message) -> None:
+    def _note(self, error: KafkaError, partition: Partition | None) -> None:
+        """Keep an error until the rows before it are returned."""
+        if partition is not None and error.code() in _LOST:
+            self._lose(partition)
+        elif not error.retriable():
+            doing = f"group {self._group!r} cannot be read"
+            self._errors[None] = failure(error, doing, where=brokers(self._config))
+
+    def _lose(self, partition: Partition) -> None:
         """Raise the loss: the framework applies ``out.of.range`` (rule R7)."""
-        partition, client = _partition(message), self._client
+        client = self._client
         place = TopicPartition(partition.topic, partition.id)
         assert client is not None
         earliest, latest = client.get_watermark_offsets(place, timeout=self._timeout)
@@ -311,7 +330,7 @@ class KafkaGroupMember(StreamLevelConsumer):
             f"offset {wanted} is not available: the partition has offsets {earliest} "
             f"to {latest}"
         )
-        self._error = OffsetOutOfRange(
+        self._errors[partition] = OffsetOutOfRange(
             msg, earliest=earliest, latest=latest, partition=partition, offset=wanted
         )
 
@@ -325,9 +344,8 @@ class KafkaGroupMember(StreamLevelConsumer):
         return next((p.error for p in done or () if p.error is not None), None)
 
     def _raise_error(self) -> None:
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
+        if self._errors:
+            raise self._errors.pop(next(iter(self._errors)))
 
     def _check_network(self) -> None:
         doing = f"group {self._group!r} cannot be read"
@@ -347,10 +365,8 @@ class KafkaGroupMember(StreamLevelConsumer):
         return CheckpointFailed(cause.what, remedy=remedy)
 
 
-def _partition(place: TopicPartition | Message) -> Partition:
-    if isinstance(place, TopicPartition):
-        return Partition(place.topic, place.partition)
-    return Partition(str(place.topic()), int(place.partition() or 0))
+def _partition(place: TopicPartition) -> Partition:
+    return Partition(place.topic, place.partition)
 
 
 def _subscription(config: StreamConfig) -> list[str]:

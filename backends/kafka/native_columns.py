@@ -24,7 +24,12 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
     from streamfactory.backends.kafka.clients import Watch
-    from streamfactory.backends.kafka.native_library import Binary, Buffer, Library
+    from streamfactory.backends.kafka.native_library import (
+        Binary,
+        Buffer,
+        Library,
+        RawColumns,
+    )
     from streamfactory.spi import Partition
 
 _PASSING: Final = OF_TOPICS - {KafkaError.TOPIC_AUTHORIZATION_FAILED}
@@ -101,37 +106,35 @@ class NativeRows(PolledRows):
     ) -> None:
         self._queue = queue
         self._partition = partition
-        self._memory = _Memory(queue.library, headers=headers)
-        self._raw = self._memory.columns.contents
+        library = queue.library
+        columns = library.new_columns(headers)
+        self._columns = NativeColumns(library, columns, partition)
 
     @property
     def rows(self) -> int:
-        return int(self._raw.rows)
+        return self._columns.rows
 
     @property
     def size(self) -> int:
-        return int(self._raw.size)
+        return self._columns.size
 
     @property
     def next_offset(self) -> int:
-        return int(self._raw.next_offset)
+        return self._columns.next_offset
 
     def poll(self, wanted: int, wait: float) -> Polled:
-        raw = self._raw
+        raw = self._columns.raw
         error = None if raw.rows else self._queue.serve()
         if error is not None:
             return Polled(1, 0, None, error)
         millis = math.ceil(1000 * wait)
         status = self._queue.library.fill(
-            self._memory.columns, self._queue.queue, wanted, millis
+            self._columns.address, self._queue.queue, wanted, millis
         )
         if status:
-            raise self._failure(status)
+            raise failure_of(status, self._partition, self.next_offset)
         if raw.error:
-            error = KafkaError(raw.error, raw.reason.decode(errors="replace") or None)
-            if raw.error in _PASSING:
-                self._queue.watch(error)
-                error = None
+            error = error_of(raw, self._queue.watch)
         elif not raw.received and wait:
             error = self._queue.serve()
         return Polled(raw.received, raw.added, None if raw.end < 0 else raw.end, error)
@@ -144,7 +147,42 @@ class NativeRows(PolledRows):
         release()
 
     def batch(self) -> pa.RecordBatch:
-        raw, rows = self._raw, self.rows
+        return self._columns.batch()
+
+
+class NativeColumns:
+    """Rows of one partition in buffers of the compiled part.
+
+    Args:
+        library: The compiled part.
+        columns: Address of the columns; freed after the last batch that uses them.
+        partition: The partition.
+    """
+
+    def __init__(self, library: Library, columns: Any, partition: Partition) -> None:
+        self._memory = _Memory(library, columns)
+        self._partition = partition
+        self.address = columns
+        self.raw = self._memory.columns.contents
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self.raw.rows)
+
+    @property
+    def size(self) -> int:
+        """Bytes of keys and values."""
+        return int(self.raw.size)
+
+    @property
+    def next_offset(self) -> int:
+        """After the last row."""
+        return int(self.raw.next_offset)
+
+    def batch(self) -> pa.RecordBatch:
+        """All rows, as envelopes."""
+        raw, rows = self.raw, self.rows
         times = [self._valid(raw.times_valid, raw.times_nulls), self._data(raw.micros)]
         time_type = pa.timestamp("us", tz="UTC")
         return envelopes(
@@ -162,7 +200,7 @@ class NativeRows(PolledRows):
         )
 
     def _headers(self) -> pa.Array:
-        raw, count = self._raw, self._raw.header_count
+        raw, count = self.raw, self.raw.header_count
         header = headers_type().value_type
         pairs = [
             self._binary(raw.header_keys, pa.string(), count),
@@ -193,24 +231,35 @@ class NativeRows(PolledRows):
             return pa.py_buffer(b"")
         return pa.foreign_buffer(buffer.data, buffer.used, self._memory)
 
-    def _failure(self, status: int) -> Exception:
-        where = f"partition {self._partition}, offset {self.next_offset}"
-        if status == _BAD_HEADER:
-            return bad_header(self._partition, self.next_offset)
-        if status == _NO_MEMORY:
-            return MemoryError(f"no memory for the messages of {where}")
-        if status == _TOO_LARGE:
-            remedy = "lower consumer.prop.queued.max.messages.kbytes"
-            return PermanentError(f"{where}: a batch exceeds 2 GiB", remedy=remedy)
-        return PermanentError(f"{where}: the compiled part failed ({status})")
+
+def error_of(raw: RawColumns, watch: Watch) -> KafkaError | None:
+    """The error of the last call; None if it went to ``watch`` and may pass."""
+    error = KafkaError(raw.error, raw.reason.decode(errors="replace") or None)
+    if raw.error not in _PASSING:
+        return error
+    watch(error)
+    return None
+
+
+def failure_of(status: int, partition: Partition, offset: int) -> Exception:
+    """The error for a status other than 0, which the compiled part returned."""
+    where = f"partition {partition}, offset {offset}"
+    if status == _BAD_HEADER:
+        return bad_header(partition, offset)
+    if status == _NO_MEMORY:
+        return MemoryError(f"no memory for the messages of {where}")
+    if status == _TOO_LARGE:
+        remedy = "lower consumer.prop.queued.max.messages.kbytes"
+        return PermanentError(f"{where}: a batch exceeds 2 GiB", remedy=remedy)
+    return PermanentError(f"{where}: the compiled part failed ({status})")
 
 
 class _Memory:
     """The buffers of one batch, freed with the last object that refers to them."""
 
-    def __init__(self, library: Library, *, headers: bool) -> None:
+    def __init__(self, library: Library, columns: Any) -> None:
         self._free = library.free_columns
-        self.columns: Any = library.new_columns(headers)
+        self.columns = columns
         if not self.columns:
             raise MemoryError
 

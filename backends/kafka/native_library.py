@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("streamfactory.kafka")
 
 _PACKAGE: Final = "streamfactory_native"
-_LEVEL: Final = 2
+_LEVEL: Final = 3
 """`SF_LEVEL` of kafka.h."""
 _PLUGINS: Final = "plugin.library.paths"
 _TRIED: Final = ((2, 16),)
@@ -38,6 +38,7 @@ _FUNCTIONS: Final = (
     "rd_kafka_conf_interceptor_add_on_new",
     "rd_kafka_interceptor_add_on_acknowledgement",
     "rd_kafka_last_error",
+    "rd_kafka_queue_new",
     "rd_kafka_queue_get_partition",
     "rd_kafka_queue_forward",
     "rd_kafka_queue_destroy",
@@ -114,6 +115,34 @@ class RawColumns(ctypes.Structure):
         ("header_count", c_int64),
         ("header_keys", Binary),
         ("header_values", Binary),
+    ]
+
+
+class RawPart(ctypes.Structure):
+    """``sf_part``."""
+
+    _fields_: ClassVar = [
+        ("columns", POINTER(RawColumns)),
+        ("topic", c_char_p),
+        ("partition", c_int32),
+        ("unused", c_int32),
+    ]
+
+
+class RawParts(ctypes.Structure):
+    """``sf_parts``."""
+
+    _fields_: ClassVar = [
+        ("parts", POINTER(RawPart)),
+        ("count", c_int64),
+        ("capacity", c_int64),
+        ("last", c_int64),
+        ("rows", c_int64),
+        ("size", c_int64),
+        ("received", c_int64),
+        ("failed", c_int64),
+        ("headers", c_int32),
+        ("unused", c_int32),
     ]
 
 
@@ -204,6 +233,7 @@ class Library:
 
     def _declare(self) -> None:
         code, columns, rows = self._code, POINTER(RawColumns), POINTER(RawRows)
+        parts = POINTER(RawParts)
         signatures: Mapping[str, tuple[Any, list[Any]]] = {
             "sf_take_client": (c_void_p, []),
             "sf_open_queue": (c_void_p, [c_void_p, c_char_p, c_int32]),
@@ -212,6 +242,12 @@ class Library:
             "sf_new_columns": (columns, [c_int32]),
             "sf_free_columns": (None, [columns]),
             "sf_fill": (c_int32, [columns, c_void_p, c_int64, c_int32]),
+            "sf_new_queue": (c_void_p, [c_void_p]),
+            "sf_forward": (c_int32, [c_void_p, c_char_p, c_int32, c_void_p]),
+            "sf_new_parts": (parts, [c_int32]),
+            "sf_free_parts": (None, [parts]),
+            "sf_fill_parts": (c_int32, [parts, c_void_p, c_int64, c_int32]),
+            "sf_take_columns": (columns, [parts, c_int64]),
             "sf_send": (c_int32, [c_void_p, c_char_p, c_int32, rows, c_int64, c_int32]),
             "sf_reset_reports": (None, [c_void_p]),
             "sf_delivered": (c_int64, [c_void_p]),
@@ -227,6 +263,12 @@ class Library:
         self.new_columns = code.sf_new_columns
         self.free_columns = code.sf_free_columns
         self.fill = code.sf_fill
+        self.new_queue = code.sf_new_queue
+        self.forward = code.sf_forward
+        self.new_parts = code.sf_new_parts
+        self.free_parts = code.sf_free_parts
+        self.fill_parts = code.sf_fill_parts
+        self.take_columns = code.sf_take_columns
         self.send = code.sf_send
         self.reset_reports = code.sf_reset_reports
         self.delivered = code.sf_delivered

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from streamfactory.backends.kafka.options import AUTO, READING, REQUIRED
 from streamfactory.backends.kafka.writing_options import TASK
 from streamfactory.spi import Role
 from streamfactory.spi.references import has_reference
@@ -32,9 +31,6 @@ def check_options(config: StreamConfig, role: Role | None) -> Iterator[Problem]:
             )
             hint = "set topic.name, subscribe or subscribePattern"
             yield config.problem("assign", what, hint)
-        if config["consumer.type"] == "highlevel" and config[READING] == REQUIRED:
-            what = f"{REQUIRED} is not supported in a group: it reads single partitions"
-            yield config.problem(READING, what, f"set {AUTO}, or leave it out")
     if role is not Role.READ and config["commit.mode"] == TASK:
         for key in _OF_STAGING:
             if config.given(key):

@@ -14,7 +14,7 @@
 #define SF_EXPORT __attribute__((visibility("default")))
 
 /* Increased with every change of what Python calls; Python refuses other numbers. */
-#define SF_LEVEL 2
+#define SF_LEVEL 3
 
 /* What functions return. */
 enum sf_status {
@@ -60,6 +60,7 @@ typedef struct {
     int32_t (*interceptor_add_on_acknowledgement)(void *, const char *,
                                                   sf_on_acknowledgement, void *);
     int32_t (*last_error)(void);
+    void *(*queue_new)(void *);
     void *(*queue_get_partition)(void *, const char *, int32_t);
     void (*queue_forward)(void *, void *);
     void (*queue_destroy)(void *);
@@ -167,6 +168,47 @@ SF_EXPORT sf_columns *sf_new_columns(int32_t headers);
 SF_EXPORT void sf_free_columns(sf_columns *columns);
 SF_EXPORT int32_t sf_fill(sf_columns *columns, void *queue, int64_t wanted,
                           int32_t timeout_ms);
+
+/* The type of events about errors and ends of partitions. */
+enum { SF_EVENT_ERROR = 8 };
+
+int sf_add_row(sf_columns *columns, const sf_message *message);
+int sf_add_error(sf_columns *columns, void *event, const sf_place *place);
+void *sf_next_event(void *queue, int64_t until);
+
+/* --- reading several partitions ----------------------------------------------------- */
+
+/* The columns of one partition. */
+typedef struct {
+    sf_columns *columns; /* NULL after sf_take_columns */
+    char *topic;
+    int32_t partition;
+    int32_t unused;
+} sf_part;
+
+/* One batch of each partition of which messages were polled. Python reads the fields;
+ * the order is that of `RawParts` in native_library.py. */
+typedef struct {
+    sf_part *parts;
+    int64_t count;
+    int64_t capacity;
+    int64_t last;     /* index of the part of the last message */
+    int64_t rows;     /* of all parts */
+    int64_t size;     /* bytes of keys and values of all parts */
+    int64_t received; /* by the last call: messages and events */
+    int64_t failed;   /* by the last call: index of the part with an error; -1 without */
+    int32_t headers;  /* whether headers are collected */
+    int32_t unused;
+} sf_parts;
+
+SF_EXPORT void *sf_new_queue(sf_client *client);
+SF_EXPORT int32_t sf_forward(sf_client *client, const char *topic, int32_t partition,
+                             void *queue);
+SF_EXPORT sf_parts *sf_new_parts(int32_t headers);
+SF_EXPORT void sf_free_parts(sf_parts *parts);
+SF_EXPORT int32_t sf_fill_parts(sf_parts *parts, void *queue, int64_t wanted,
+                                int32_t timeout_ms);
+SF_EXPORT sf_columns *sf_take_columns(sf_parts *parts, int64_t index);
 
 /* --- writing ---------------------------------------------------------------------- */
 

@@ -5,7 +5,7 @@
 
 /* --- the queue of one partition ---------------------------------------------------- */
 
-enum { EVENT_ERROR = 8, PARTITION_EOF = -191 };
+enum { PARTITION_EOF = -191 };
 
 /* Without forwarding the queue contains what was fetched of the partition, its end and
  * its errors. It is read as events, which call no callback: those of confluent-kafka
@@ -191,7 +191,7 @@ static int add_headers(sf_columns *columns, const sf_message *message) {
     return SF_OK;
 }
 
-static int add_row(sf_columns *columns, const sf_message *message) {
+int sf_add_row(sf_columns *columns, const sf_message *message) {
     int kind = 0, status;
     int64_t row = columns->rows, millis = sf_kafka.message_timestamp(message, &kind);
     /* The product wraps around like NumPy's: a timestamp is any number. */
@@ -218,16 +218,13 @@ static int add_row(sf_columns *columns, const sf_message *message) {
 }
 
 /* Notes the end of the partition or an error; true for an error. */
-static int add_error(sf_columns *columns, void *event) {
+int sf_add_error(sf_columns *columns, void *event, const sf_place *place) {
     int32_t code = sf_kafka.event_error(event);
     const char *text = sf_kafka.event_error_string(event);
     size_t size = text == NULL ? 0 : strlen(text);
     if (code == PARTITION_EOF) {
-        sf_place *place = sf_kafka.event_topic_partition(event);
-        if (place != NULL) {
+        if (place != NULL)
             columns->end = place->offset;
-            sf_kafka.topic_partition_destroy(place);
-        }
         return 0;
     }
     if (size >= sizeof(columns->reason))
@@ -240,7 +237,7 @@ static int add_error(sf_columns *columns, void *event) {
 }
 
 /* The next event; NULL if there is none until a time. */
-static void *next_event(void *queue, int64_t until) {
+void *sf_next_event(void *queue, int64_t until) {
     void *event = sf_kafka.queue_poll(queue, 0);
     int64_t left = event == NULL ? until - sf_now_ms() : 0;
     if (left > 0)
@@ -255,21 +252,26 @@ int32_t sf_fill(sf_columns *columns, void *queue, int64_t wanted, int32_t timeou
     int64_t until = sf_now_ms() + timeout_ms;
     const sf_message *message;
     int status = SF_OK, stopped = 0;
+    sf_place *place;
     void *event;
     columns->received = columns->added = 0;
     columns->end = -1;
     columns->error = 0;
     while (columns->received < wanted && columns->size < SF_MOST_BYTES &&
            status == SF_OK && !stopped) {
-        event = next_event(queue, until);
+        event = sf_next_event(queue, until);
         if (event == NULL)
             break;
         columns->received++;
         /* An event of a consumer has one message, or none. */
         if ((message = sf_kafka.event_message_next(event)) != NULL)
-            status = add_row(columns, message);
-        else if (sf_kafka.event_type(event) == EVENT_ERROR)
-            stopped = add_error(columns, event);
+            status = sf_add_row(columns, message);
+        else if (sf_kafka.event_type(event) == SF_EVENT_ERROR) {
+            place = sf_kafka.event_topic_partition(event);
+            stopped = sf_add_error(columns, event, place);
+            if (place != NULL)
+                sf_kafka.topic_partition_destroy(place);
+        }
         sf_kafka.event_destroy(event);
     }
     return status;

@@ -24,8 +24,16 @@ static void *failing_realloc(void *data, size_t size) {
 static void *failing_calloc(size_t count, size_t size) {
     return allocations_left-- <= 0 ? NULL : calloc(count, size);
 }
+static void *failing_malloc(size_t size) {
+    return allocations_left-- <= 0 ? NULL : malloc(size);
+}
 #define calloc failing_calloc
 #include "kafka_client.c"
+#define realloc failing_realloc
+#define malloc failing_malloc
+#include "kafka_parts.c"
+#undef malloc
+#undef realloc
 #undef calloc
 #include "kafka_rows.c"
 #include <stdarg.h>
@@ -52,11 +60,20 @@ typedef struct {
     size_t headers;
     int hostile; /* sizes that cannot be true */
     int bad_name;
+    const sf_place *place;
 } sf_event;
 
 static int live; /* events that were not destroyed */
 static int64_t offset;
 static int hostile_sizes, bad_names, errors;
+
+/* Partitions of which messages are polled. An offset modulo their number names one. */
+enum { PLACES = 7 };
+static char long_name[250], *topics[] = {"t", "u", "", long_name};
+static const sf_place places[PLACES] = {{"t", 0, 0}, {"t", 1, 0}, {"t", INT32_MAX, 0},
+                                        {"u", 0, 0}, {"u", 1, 0}, {"", 0, 0},
+                                        {long_name, 0, 0}};
+static int several; /* whether more than one of them is polled */
 
 /* --- clients: settings that keep the interceptors, and call them ---------------------- */
 
@@ -91,10 +108,19 @@ static int32_t last_error(void) { return -185; }
 
 static int client_handle; /* its address is the handle */
 static void *get_partition(void *a, const char *b, int32_t c) {
-    (void)b, (void)c;
-    return a;
+    (void)b;
+    return c < 0 ? NULL : a;
 }
-static void forward(void *a, void *b) { (void)a, (void)b; }
+static void *forwarded; /* where the queue of a partition was forwarded last */
+static void forward(void *a, void *b) {
+    (void)a;
+    forwarded = b;
+}
+static int queue; /* its address is the queue of a member */
+static void *new_queue(void *a) {
+    assert(a == &client_handle);
+    return &queue;
+}
 static void destroy_queue(void *a) { (void)a; }
 
 static void value(const void **data, size_t *size, sf_event *event) {
@@ -108,19 +134,32 @@ static void value(const void **data, size_t *size, sf_event *event) {
     }
 }
 
-static void *poll(void *queue, int timeout) {
+/* The topic of a message: the address of its name's entry. */
+static void *topic_of(const char *name) {
+    for (size_t i = 0; i < sizeof(topics) / sizeof(*topics); i++)
+        if (strcmp(topics[i], name) == 0)
+            return &topics[i];
+    assert(0);
+    return NULL;
+}
+
+static void *poll(void *a, int timeout) {
     sf_event *event;
-    (void)queue, (void)timeout;
+    (void)a, (void)timeout;
     if (chance(200) == 0)
         return NULL;
     event = calloc(1, sizeof(*event));
     live++;
+    event->place = &places[several ? chance(PLACES - 1) : 0];
     if (errors && chance(50) == 0) {
         event->error = chance(1) ? PARTITION_EOF : (int32_t)chance(INT32_MAX) - INT32_MAX / 2;
         return event;
     }
     offset += 1 + (int64_t)chance(3);
+    event->place = &places[several ? offset % PLACES : 0];
     event->message.offset = offset;
+    event->message.partition = event->place->partition;
+    event->message.topic = topic_of(event->place->topic);
     event->kind = (int)chance(2);
     value(&event->message.key, &event->message.key_len, event);
     value(&event->message.payload, &event->message.len, event);
@@ -129,7 +168,7 @@ static void *poll(void *queue, int timeout) {
     return event;
 }
 static int type(const void *event) {
-    return ((const sf_event *)event)->error ? EVENT_ERROR : 2;
+    return ((const sf_event *)event)->error ? SF_EVENT_ERROR : 2;
 }
 static const sf_message *message_next(void *event) {
     sf_event *one = event;
@@ -146,16 +185,21 @@ static const char *error_string(void *event) {
 }
 static sf_place *topic_partition(void *event) {
     sf_place *place = chance(5) ? calloc(1, sizeof(sf_place)) : NULL;
-    (void)event;
-    if (place != NULL)
+    if (place != NULL) {
+        *place = *((sf_event *)event)->place;
         place->offset = offset + 1;
+        live++;
+    }
     return place;
 }
 static void destroy_event(void *event) {
     live--;
     free(event);
 }
-static void destroy_place(sf_place *place) { free(place); }
+static void destroy_place(sf_place *place) {
+    live--;
+    free(place);
+}
 static int64_t timestamp(const sf_message *message, int *kind) {
     *kind = ((const sf_event *)message)->kind;
     return *kind ? (int64_t)((uint64_t)chance(UINT64_MAX - 1)) : -1;
@@ -289,7 +333,8 @@ static void topic_destroy(void *topic) {
 }
 static const char *topic_name(const void *topic) {
     static char name[400];
-    (void)topic;
+    if (topic >= (const void *)topics && topic < (const void *)(topics + 4))
+        return *(char *const *)topic;
     memset(name, 't', sizeof(name) - 1);
     return name;
 }
@@ -442,6 +487,7 @@ static void fuzz_writing(sf_client *client, int *statuses) {
 }
 
 static void fuzz_reading(int *statuses);
+static void fuzz_parts(int *statuses);
 
 int main(int count, char **arguments) {
     long rounds = count > 2 ? atol(arguments[2]) : 100;
@@ -453,6 +499,7 @@ int main(int count, char **arguments) {
         (void *)add_on_new,
         (void *)add_on_acknowledgement,
         (void *)last_error,
+        (void *)new_queue,
         (void *)get_partition,
         (void *)forward,
         (void *)destroy_queue,
@@ -482,28 +529,39 @@ int main(int count, char **arguments) {
     assert(sf_bind(functions, sizeof(functions) / sizeof(*functions)) == SF_OK);
     check_limits();
     client = client_made();
-    assert(sf_open_queue(client, "t", 0) == &client_handle);
+    assert(sf_open_queue(client, "t", 0) == &client_handle && forwarded == NULL);
+    assert(sf_new_queue(client) == &queue);
+    assert(sf_forward(client, "t", 0, &queue) && forwarded == &queue);
+    assert(!sf_forward(client, "t", -1, &queue));
     for (nameless = 0; nameless < 2; nameless++)
         check_reports(client);
     for (long round = 0; round < 20 * rounds; round++)
         fuzz_writing(client, statuses);
     conf_destroyed(client);
-    for (long round = 0; round < rounds; round++)
+    memset(long_name, 'n', sizeof(long_name) - 1);
+    for (long round = 0; round < rounds; round++) {
         fuzz_reading(statuses);
+        fuzz_parts(statuses);
+    }
     printf("ok=%d no_memory=%d too_large=%d bad_header=%d bad_rows=%d\n",
            statuses[SF_OK], statuses[SF_NO_MEMORY], statuses[SF_TOO_LARGE],
            statuses[SF_BAD_HEADER], statuses[SF_BAD_ROWS]);
     return 0;
 }
 
-static void fuzz_reading(int *statuses) {
-    sf_columns *columns;
-    int status = SF_OK;
+static void begin_reading(void) {
     hostile_sizes = chance(3) == 0;
     bad_names = chance(3) == 0;
     errors = (int)chance(1);
     allocations_left = chance(4) ? LONG_MAX : (long)chance(60);
     offset = 0;
+}
+
+static void fuzz_reading(int *statuses) {
+    sf_columns *columns;
+    int status = SF_OK;
+    begin_reading();
+    several = 0;
     columns = sf_new_columns((int32_t)chance(1));
     if (columns == NULL) {
         statuses[SF_NO_MEMORY]++;
@@ -519,4 +577,52 @@ static void fuzz_reading(int *statuses) {
     }
     statuses[status]++;
     sf_free_columns(columns);
+}
+
+/* Every message is in the columns of its partition, and each partition in one part. */
+static void check_parts(const sf_parts *parts) {
+    int64_t total = 0, size = 0;
+    assert(parts->count <= PLACES + 1 && parts->count <= parts->capacity);
+    for (int64_t i = 0; i < parts->count; i++) {
+        const sf_part *part = &parts->parts[i];
+        for (int64_t j = 0; j < i; j++)
+            assert(!is_of(&parts->parts[j], part->topic, part->partition));
+        check(part->columns);
+        for (int64_t row = 0; row < part->columns->rows; row++) {
+            int64_t at;
+            memcpy(&at, part->columns->offsets.data + 8 * row, 8);
+            assert(is_of(part, places[at % PLACES].topic, places[at % PLACES].partition));
+        }
+        total += part->columns->rows;
+        size += part->columns->size;
+    }
+    assert(total == parts->rows && size == parts->size);
+    assert(parts->failed < parts->count);
+    assert(parts->failed < 0 || parts->parts[parts->failed].columns->error != 0);
+}
+
+static void fuzz_parts(int *statuses) {
+    sf_parts *parts;
+    int status = SF_OK;
+    begin_reading();
+    several = 1;
+    parts = sf_new_parts((int32_t)chance(1));
+    if (parts == NULL) {
+        statuses[SF_NO_MEMORY]++;
+        return;
+    }
+    for (int call = 0; call < 20 && status == SF_OK; call++) {
+        int64_t wanted = (int64_t)chance(300);
+        status = sf_fill_parts(parts, &queue, wanted, 0);
+        assert(live == 0 && parts->received <= wanted);
+        if (status == SF_OK)
+            check_parts(parts);
+        else
+            assert(parts->failed < parts->count);
+    }
+    statuses[status]++;
+    if (parts->count > 0 && status == SF_OK) {
+        sf_free_columns(sf_take_columns(parts, (int64_t)chance((uint64_t)parts->count - 1)));
+    }
+    sf_free_parts(parts);
 }

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from streamfactory.wiring.streams.stream import Stream
 
+pytestmark = pytest.mark.usefixtures("each_path")
+
 PATIENCE = 120.0
 PROTOCOL = "stream.kafka.consumer.prop.group.protocol"
 
