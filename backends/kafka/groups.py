@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
-    OFFSET_END,
     Consumer,
     KafkaError,
     KafkaException,
     TopicPartition,
 )
 
-from streamfactory.backends.kafka.client_pool import consumer_settings
 from streamfactory.backends.kafka.clients import Watch, brokers, refused
 from streamfactory.backends.kafka.columns import CHUNK, wants_headers
 from streamfactory.backends.kafka.errors import failure
 from streamfactory.backends.kafka.group_rows import ConsumedRowsByPartition
+from streamfactory.backends.kafka.group_settings import (
+    cooperates,
+    first_start,
+    member_settings,
+    subscription,
+)
 from streamfactory.backends.kafka.native_groups import (
     MemberQueue,
     NativeRowsByPartition,
@@ -33,7 +37,6 @@ from streamfactory.backends.kafka.options import READING
 from streamfactory.spi import (
     BatchState,
     CheckpointFailed,
-    ConfigError,
     Fetched,
     FetchLimits,
     OffsetOutOfRange,
@@ -88,8 +91,8 @@ class KafkaGroupMember(StreamLevelConsumer):
         self._config = config
         self._client_id = client_id
         self._group = group_id
-        self._topics = _subscription(config)
-        self._start = _start(config)
+        self._topics = subscription(config)
+        self._start = first_start(config)
         self._timeout = config["connection.timeout.millis"] / 1000
         self._headers = wants_headers(config)
         self._watch = Watch()
@@ -145,25 +148,28 @@ class KafkaGroupMember(StreamLevelConsumer):
             self._gather(self._client, FetchLimits(CHUNK, 2**20, 0.0), _SETTLE)
 
     def close(self) -> None:
+        self._leave()
+
+    # --- membership -------------------------------------------------------------------
+
+    def _leave(self) -> None:
+        """Close the client; the next fetch joins the group again."""
         client, self._client = self._client, None
         queue, self._queue = self._queue, None
         if queue is not None:
             queue.close()
         if client is not None:
             client.close()  # may still be assigned partitions; `_assigned` ignores them
-
-    # --- membership -------------------------------------------------------------------
+        self._mine.clear()
+        self._next.clear()
+        self._ready.clear()
+        self._errors.clear()
 
     def _joined(self) -> Consumer:
         if self._client is None:
-            settings: dict[str, Any] = consumer_settings(
-                self._config, self._client_id, self._watch
+            settings = member_settings(
+                self._config, self._client_id, self._group, self._watch
             )
-            settings["group.id"] = self._group
-            if settings.get("group.protocol", "classic") == "classic":
-                settings.setdefault(
-                    "partition.assignment.strategy", "cooperative-sticky"
-                )
             if self._library is not None:
                 settings = self._library.add_to(settings)
             try:
@@ -193,8 +199,8 @@ class KafkaGroupMember(StreamLevelConsumer):
             self._errors[None] = failure(error, doing, where=brokers(self._config))
             return
         self._watch.clear()
-        cooperates = self._cooperates
-        self._assign(client.incremental_assign if cooperates else client.assign, starts)
+        together = cooperates(self._config)
+        self._assign(client.incremental_assign if together else client.assign, starts)
         self._mine |= {_partition(place) for place in given}
 
     def _assign(
@@ -223,14 +229,6 @@ class KafkaGroupMember(StreamLevelConsumer):
         """Drop rows that are read again, by this member or by another one."""
         self._ready = deque(item for item in self._ready if item[0] not in partitions)
 
-    @property
-    def _cooperates(self) -> bool:
-        given = self._config.client_properties("consumer")
-        strategy = given.get("partition.assignment.strategy", "cooperative-sticky")
-        return given.get("group.protocol") == "consumer" or strategy.startswith(
-            "cooperative"
-        )
-
     def _starts(
         self, client: Consumer, given: Sequence[TopicPartition]
     ) -> list[TopicPartition]:
@@ -258,6 +256,19 @@ class KafkaGroupMember(StreamLevelConsumer):
     def _gather(self, client: Consumer, limits: FetchLimits, patience: float) -> None:
         """Poll messages and group them by partition."""
         rows = self._new_rows(client)
+        try:
+            self._poll(rows, limits, patience)
+        except BaseException:
+            # What was polled is not kept. The next fetch begins at the last commit.
+            self._leave()
+            raise
+        self._answer(rows)
+        for partition, offset in rows.rewinds.items():
+            self.seek(partition, offset)
+        for error, about in rows.errors:
+            self._note(error, about)
+
+    def _poll(self, rows: GroupRows, limits: FetchLimits, patience: float) -> None:
         until = time.monotonic() + patience
         wanted, wait = 1, patience
         while True:
@@ -266,11 +277,6 @@ class KafkaGroupMember(StreamLevelConsumer):
             if not full or over or rows.errors:
                 break
             wanted, wait = min(CHUNK, limits.max_rows - rows.rows), _LINGER
-        self._answer(rows)
-        for partition, offset in rows.rewinds.items():
-            self.seek(partition, offset)
-        for error, about in rows.errors:
-            self._note(error, about)
 
     def _new_rows(self, client: Consumer) -> GroupRows:
         if self._queue is None:
@@ -367,24 +373,3 @@ class KafkaGroupMember(StreamLevelConsumer):
 
 def _partition(place: TopicPartition) -> Partition:
     return Partition(place.topic, place.partition)
-
-
-def _subscription(config: StreamConfig) -> list[str]:
-    if "topic.name" in config:
-        return [config.topic]
-    if "subscribe" in config:
-        return list(config["subscribe"])
-    # `check_options` refuses `assign`.
-    return [f"^(?:{config['subscribePattern']})$".replace("^(?:^", "^(?:")]
-
-
-def _start(config: StreamConfig) -> int:
-    word = config.get("startingOffsets")
-    if word is None:
-        word = config.get("consumer.prop.auto.offset.reset", "latest")
-    if word not in ("earliest", "latest"):
-        msg = f"a consumer group cannot start at {word!r}"
-        remedy = "set startingOffsets to earliest or latest, or move the group with "
-        remedy += "Kafka's tools"
-        raise ConfigError(msg, stream=config.name, remedy=remedy)
-    return OFFSET_BEGINNING if word == "earliest" else OFFSET_END

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import uuid
 from contextlib import contextmanager
@@ -9,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.kafka.conftest import stream_of
+from tests.kafka.conftest import READING, stream_of
 from tests.kafka.streams import opened
+from tests.kafka.test_kafka_native import send_header
 
+from streamfactory.backends.kafka import native_library
 from streamfactory.backends.kafka.groups import KafkaGroupMember
 from streamfactory.backends.kafka.native_groups import MemberQueue
 from streamfactory.spi import (
@@ -20,7 +23,6 @@ from streamfactory.spi import (
     FetchLimits,
     Partition,
     Position,
-    StreamError,
 )
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
 PATIENCE = 120.0
 FETCHED = 5000
-"""Messages of 100 bytes that a broker returns at once: what is read before is a part."""
+"""Messages of 100 bytes, which a broker returns at once: few of them are read first."""
 FEW = FetchLimits(10, 2**23, 0.5)
 MANY = FetchLimits(65_536, 2**23, 0.5)
 QUICK = {"heartbeat.interval.ms": "200"}
@@ -73,7 +75,9 @@ def step(member: KafkaGroupMember, limits: FetchLimits = MANY) -> list[Row]:
     return [(found[0].id, offset) for offset in offsets]
 
 
-def rows_of(member: KafkaGroupMember, wanted: int, limits: FetchLimits = MANY) -> list[Row]:
+def rows_of(
+    member: KafkaGroupMember, wanted: int, limits: FetchLimits = MANY
+) -> list[Row]:
     """The next rows, until there are enough."""
     found: list[Row] = []
     deadline = time.monotonic() + PATIENCE
@@ -104,7 +108,7 @@ def until(done: Any, *members: KafkaGroupMember) -> list[list[Row]]:
     deadline = time.monotonic() + PATIENCE
     while not done() and time.monotonic() < deadline:
         for rows, member in zip(found, members, strict=True):
-            rows += step(member, FetchLimits(10, 2**23, 0.1))
+            rows.extend(step(member, FetchLimits(10, 2**23, 0.1)))
     assert done()
     return found
 
@@ -119,25 +123,55 @@ def follows(rows: list[Row], start: int) -> bool:
     return [offset for _, offset in rows] == list(range(start, start + len(rows)))
 
 
-def check_seeks(topics: Topics, member: KafkaGroupMember) -> None:
-    [(_, first), *_] = rows_of(member, 1, FEW)
-    assert first == 0
-    partition = next(iter(member.assignment()))
-    for places in ([2], [4000], [9, 100, 17], [FETCHED - 1, 0]):
-        for place in places:
-            member.seek(partition, place)
-        found = rows_of(member, min(20, FETCHED - places[-1]), FEW)
-        assert follows(found, places[-1]), (places, found[:3])
-    assert follows(rows_of(member, FETCHED - 20), 20)
+def check_seeks(topics: Topics, member_of: Opener) -> None:
+    with member_of(filled(topics)) as member:
+        assert follows(rows_of(member, 1, FEW), 0)
+        [partition] = member.assignment()
+        # Several at once: each assignment begins while the one before ends.
+        for places in ([2], [4000], *[[9, 100, 17]] * 20, [FETCHED - 1, 0]):
+            for place in places:
+                member.seek(partition, place)
+            found = rows_of(member, 20, FEW)
+            assert follows(found, places[-1]), (places, found[:3])
+        assert follows(rows_of(member, FETCHED - 20), 20)
+
+
+def test_what_was_fetched_before_a_seek_is_not_delivered_natively(
+    topics: Topics,
+    member_of: Opener,
+    native: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(READING, "required")
+    check_seeks(topics, member_of)
 
 
 @pytest.mark.usefixtures("each_path")
 def test_what_was_fetched_before_a_seek_is_not_delivered(
     topics: Topics, member_of: Opener
 ) -> None:
-    topic = filled(topics)
+    check_seeks(topics, member_of)
+
+
+@pytest.mark.usefixtures("each_path")
+def test_rows_that_wait_to_be_returned_are_dropped_by_a_seek(
+    topics: Topics, member_of: Opener
+) -> None:
+    topic = filled(topics, partitions=8, messages=20)
     with member_of(topic) as member:
-        check_seeks(topics, member)
+        rows_of(member, 160)
+        partitions = sorted(member.assignment())
+        for place in (0, 15, 3, 11):
+            for partition in partitions:
+                member.seek(partition, place)
+            # Of the other partitions, rows wait that were polled with these.
+            [(first, _), *_] = rows_of(member, 1)
+            for partition in partitions:
+                member.seek(partition, place + 1)
+            found = rows_of(member, 8 * (19 - place))
+            assert len(found) == 8 * (19 - place), first
+            for partition in partitions:
+                assert follows(of(partition, found), place + 1)
 
 
 @pytest.mark.usefixtures("each_path")
@@ -170,3 +204,134 @@ def test_what_was_fetched_before_a_revocation_is_not_delivered(
         again += rows_to(first, (given.id, FETCHED - 1))
         # Nor is anything of its first assignment among these.
         assert follows(of(given, again), 0)
+
+
+def test_both_paths_return_the_same_rows_of_several_partitions(
+    native: ModuleType,
+    topics: Topics,
+    member_of: Opener,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topic = topics.create(partitions=3)
+    for value in range(40):
+        for number in range(3):
+            header = [("n", b"%d" % value)] if value % 3 else None
+            key = b"k" if value % 2 else None
+            text = None if value % 7 == 3 else b"%d" % value * 50
+            topics.send(topic, [text], partition=number, key=key, headers=header)
+    found = {}
+    for path in ("off", "required"):
+        monkeypatch.setenv(READING, path)
+        member_of.group += path
+        with member_of(topic) as member:
+            tables: dict[Partition, list[pa.RecordBatch]] = {}
+            deadline = time.monotonic() + PATIENCE
+            while sum(b.num_rows for one in tables.values() for b in one) < 120:
+                assert time.monotonic() < deadline
+                answer = member.fetch_messages(MANY)
+                if answer is not None and answer[1].rows is not None:
+                    answer[1].rows.validate(full=True)
+                    assert answer[1].next_offset == member_offset(answer[1].rows) + 1
+                    tables.setdefault(answer[0], []).append(answer[1].rows)
+        found[path] = {
+            partition: pa.Table.from_batches(batches).combine_chunks()
+            for partition, batches in tables.items()
+        }
+    assert found["required"].keys() == found["off"].keys()
+    for partition, table in found["off"].items():
+        assert found["required"][partition].equals(table)
+
+
+def member_offset(rows: pa.RecordBatch) -> int:
+    """The last offset."""
+    return int(rows.column("offset")[-1].as_py())
+
+
+@pytest.mark.parametrize("path", ["off", "required", "auto"])
+def test_the_option_decides_which_path_a_member_reads(
+    path: str,
+    native: ModuleType,
+    topics: Topics,
+    topic: str,
+    member_of: Opener,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened_queues: list[MemberQueue] = []
+    made = MemberQueue.__init__
+
+    def noted(queue: MemberQueue, *arguments: Any) -> None:
+        made(queue, *arguments)
+        opened_queues.append(queue)
+
+    monkeypatch.setattr(MemberQueue, "__init__", noted)
+    monkeypatch.setenv(READING, path)
+    topics.send(topic, [b"v"] * 3)
+    with member_of(topic) as member:
+        assert follows(rows_of(member, 3), 0)
+    assert len(opened_queues) == (path != "off")
+    assert all(queue.queue is None for queue in opened_queues)
+
+
+def test_a_member_that_requires_what_is_absent_is_refused(
+    topics: Topics,
+    topic: str,
+    member_of: Opener,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "streamfactory_native", None)
+    native_library.load.cache_clear()
+    monkeypatch.setenv(READING, "required")
+    with (
+        pytest.raises(ConfigError, match="=required is not possible"),
+        member_of(topic),
+    ):
+        pass
+    native_library.load.cache_clear()
+    monkeypatch.setenv(READING, "auto")
+    topics.send(topic, [b"v"] * 3)
+    with member_of(topic) as member:
+        assert follows(rows_of(member, 3), 0)
+    native_library.load.cache_clear()
+
+
+def test_messages_that_were_fetched_before_they_were_forwarded_are_read_again(
+    native: ModuleType,
+    topics: Topics,
+    member_of: Opener,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    forward, seek, calls, sought = MemberQueue.forward, KafkaGroupMember.seek, [0], []
+
+    def late(queue: MemberQueue, partitions: list[Partition]) -> None:
+        calls[0] += 1
+        if calls[0] > 2:  # not when the partition is first assigned
+            forward(queue, partitions)
+
+    def noted(member: KafkaGroupMember, partition: Partition, offset: int) -> None:
+        sought.append(offset)
+        seek(member, partition, offset)
+
+    monkeypatch.setattr(MemberQueue, "forward", late)
+    monkeypatch.setattr(KafkaGroupMember, "seek", noted)
+    monkeypatch.setenv(READING, "required")
+    with member_of(filled(topics)) as member:
+        found = rows_of(member, FETCHED)
+        assert found == [(0, offset) for offset in range(FETCHED)]
+    assert sought == [0]
+
+
+@pytest.mark.usefixtures("each_path")
+def test_a_member_rejoins_at_its_commit_after_a_batch_that_failed(
+    native: ModuleType, topics: Topics, member_of: Opener
+) -> None:
+    topic = topics.create()
+    topics.send(topic, [b"v"] * 6)
+    partition = Partition(topic, 0)
+    with member_of(topic) as member:
+        assert follows(rows_of(member, 6), 0)
+        member.commit(Position({partition: 4}))
+        send_header(topics.bootstrap, topic, b"\xff\xfe")
+        topics.send(topic, [b"after"] * 5)
+        for _ in range(2):  # nothing after the message is returned instead
+            with pytest.raises(CorruptData, match="offset 6: the name of a header"):
+                rows_of(member, 100)

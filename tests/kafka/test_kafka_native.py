@@ -216,16 +216,6 @@ def test_a_required_library_that_is_absent_is_an_error_with_the_remedy(
     assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
 
 
-def test_a_group_refuses_to_require_it() -> None:
-    group = {
-        "stream.kafka.consumer.type": "highlevel",
-        "group.id": "g",
-        "stream.kafka.native.reading": "required",
-    }
-    with pytest.raises(ConfigError, match="not supported in a group"):
-        config_of(**group)
-
-
 def test_a_client_beside_another_plug_in_keeps_both(native: ModuleType) -> None:
     library = native_library.Library(str(native.KAFKA))
     settings = library.add_to({"plugin.library.paths": "/other.so"})
