@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from streamfactory.spi import StreamConfig
 
 _SLICE: Final = 0.2
+_JOINING: Final = 0.05
+"""Seconds of one wait without partitions, where assignments are in another queue."""
 _LINGER: Final = 0.01
 _LOST: Final = frozenset(
     {
@@ -111,7 +113,7 @@ class KafkaGroupMember(StreamLevelConsumer):
         while not self._ready:
             self._raise_error()  # after the rows before it
             left = max(0.0, until - time.monotonic())
-            self._gather(client, limits, min(left, _SLICE))
+            self._gather(client, limits, min(left, self._slice))
             if self._ready:
                 break
             self._raise_error()
@@ -224,6 +226,10 @@ class KafkaGroupMember(StreamLevelConsumer):
             self._next.pop(partition, None)
             self._errors.pop(partition, None)
         self._drop(revoked)
+
+    @property
+    def _slice(self) -> float:
+        return _JOINING if self._queue is not None and not self._mine else _SLICE
 
     def _drop(self, partitions: set[Partition]) -> None:
         """Drop rows that are read again, by this member or by another one."""

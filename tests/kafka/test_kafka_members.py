@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import sys
 import time
-import uuid
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.kafka.conftest import READING, stream_of
-from tests.kafka.streams import opened
-from tests.kafka.test_kafka_native import send_header
+from tests.kafka.conftest import READING
+from tests.kafka.members import (
+    FETCHED,
+    FEW,
+    MANY,
+    PATIENCE,
+    QUICK,
+    Opener,
+    filled,
+    follows,
+    of,
+    rows_of,
+    rows_to,
+    until,
+)
+from tests.kafka.raw_headers import send_header
 
 from streamfactory.backends.kafka import native_library
 from streamfactory.backends.kafka.groups import KafkaGroupMember
@@ -20,107 +31,19 @@ from streamfactory.backends.kafka.native_groups import MemberQueue
 from streamfactory.spi import (
     ConfigError,
     CorruptData,
-    FetchLimits,
     Partition,
     Position,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from types import ModuleType
 
     from tests.kafka.topics import Topics
-
-PATIENCE = 120.0
-FETCHED = 5000
-"""Messages of 100 bytes, which a broker returns at once: few of them are read first."""
-FEW = FetchLimits(10, 2**23, 0.5)
-MANY = FetchLimits(65_536, 2**23, 0.5)
-QUICK = {"heartbeat.interval.ms": "200"}
-
-
-class Opener:
-    """Opens members of one group."""
-
-    def __init__(self, topics: Topics) -> None:
-        self.group = f"group-{uuid.uuid4().hex[:8]}"
-        self._topics = topics
-
-    @contextmanager
-    def __call__(self, topic: str, **options: str) -> Iterator[KafkaGroupMember]:
-        given = {f"stream.kafka.consumer.prop.{k}": v for k, v in options.items()}
-        properties = stream_of(self._topics.bootstrap, topic) | given
-        with opened(properties, startingOffsets="earliest") as source:
-            member = KafkaGroupMember(source.config, "test", self.group)
-            try:
-                yield member
-            finally:
-                member.close()
 
 
 @pytest.fixture
 def member_of(topics: Topics) -> Opener:
     return Opener(topics)
-
-
-Row = tuple[int, int]
-
-
-def step(member: KafkaGroupMember, limits: FetchLimits = MANY) -> list[Row]:
-    """Partition and offset of the next rows, if there are any."""
-    found = member.fetch_messages(limits)
-    if found is None or found[1].rows is None:
-        return []
-    offsets = found[1].rows.column("offset").to_pylist()
-    return [(found[0].id, offset) for offset in offsets]
-
-
-def rows_of(
-    member: KafkaGroupMember, wanted: int, limits: FetchLimits = MANY
-) -> list[Row]:
-    """The next rows, until there are enough."""
-    found: list[Row] = []
-    deadline = time.monotonic() + PATIENCE
-    while len(found) < wanted and time.monotonic() < deadline:
-        found += step(member, limits)
-    return found
-
-
-def rows_to(member: KafkaGroupMember, last: Row) -> list[Row]:
-    """The next rows, up to a batch with a certain one."""
-    found: list[Row] = []
-    deadline = time.monotonic() + PATIENCE
-    while last not in found and time.monotonic() < deadline:
-        found += step(member)
-    return found
-
-
-def filled(topics: Topics, partitions: int = 1, messages: int = FETCHED) -> str:
-    topic = topics.create(partitions=partitions)
-    for number in range(partitions):
-        topics.send(topic, [b"v" * 100] * messages, partition=number)
-    return topic
-
-
-def until(done: Any, *members: KafkaGroupMember) -> list[list[Row]]:
-    """What members read until something has changed."""
-    found: list[list[Row]] = [[] for _ in members]
-    deadline = time.monotonic() + PATIENCE
-    while not done() and time.monotonic() < deadline:
-        for rows, member in zip(found, members, strict=True):
-            rows.extend(step(member, FetchLimits(10, 2**23, 0.1)))
-    assert done()
-    return found
-
-
-def of(partition: Partition, rows: list[Row]) -> list[Row]:
-    """The rows of one partition."""
-    return [row for row in rows if row[0] == partition.id]
-
-
-def follows(rows: list[Row], start: int) -> bool:
-    """Whether rows of one partition have all offsets from a start on."""
-    return [offset for _, offset in rows] == list(range(start, start + len(rows)))
 
 
 def check_seeks(topics: Topics, member_of: Opener) -> None:

@@ -10,24 +10,22 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from native.compiling import PACKAGE, NoCompiler, compile_library, compiler
 from tests.kafka.conftest import stream_of
+from tests.kafka.raw_headers import send_header
 from tests.kafka.streams import drain, opened, reading
 from tests.proving.drivers import REPOSITORY
 from tests.proving.skipping import skip_or_fail
 
-from streamfactory.arrowlog import message_schema
 from streamfactory.backends.kafka import native_library
 from streamfactory.backends.kafka.client_pool import ClientPool
 from streamfactory.backends.kafka.native_columns import NativeRows
 from streamfactory.backends.kafka.native_library import library_for
-from streamfactory.backends.kafka.native_sending import NativeSender
 from streamfactory.backends.kafka.options import READING
-from streamfactory.spi import ConfigError, CorruptData, Partition, headers_type
+from streamfactory.spi import ConfigError, CorruptData, Partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,29 +102,6 @@ def test_both_paths_return_the_same_batches(
         found[path] = pa.Table.from_batches(batches).combine_chunks()
     assert found["required"].num_rows == 700
     assert found["required"].equals(found["off"])
-
-
-def send_header(bootstrap: str, topic: str, name: bytes) -> None:
-    """Send a message with a header whose name the Python client would refuse."""
-    library = native_library.load()
-    assert isinstance(library, native_library.Library)
-    sender = NativeSender(library)
-    producer = sender.connect({"bootstrap.servers": bootstrap})
-    for _ in sender.send(topic, 0, with_header(name)):
-        assert producer.flush(30) == 0
-
-
-def with_header(name: bytes) -> pa.RecordBatch:
-    """A row of `message_schema`, whose only header may have a name that is no text."""
-    ends = pa.py_buffer(np.array([0, len(name)], np.int32))
-    names = pa.Array.from_buffers(pa.string(), 1, [None, ends, pa.py_buffer(name)])
-    fields = list(headers_type().value_type)
-    pairs = pa.StructArray.from_arrays([names, pa.array([b"v"])], fields=fields)
-    lists = pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), pairs)
-    columns = {"key": pa.nulls(1, pa.binary()), "value": pa.array([b"v"])}
-    columns["timestamp"] = pa.nulls(1, pa.timestamp("us", tz="UTC"))
-    columns["headers"] = lists.cast(headers_type())
-    return pa.RecordBatch.from_arrays(list(columns.values()), schema=message_schema())
 
 
 @pytest.mark.parametrize("path", ["off", "required"])
@@ -241,6 +216,7 @@ def test_a_forked_process_reads_with_a_client_of_its_own(
 FORKING = """
 import os, sys
 from tests.kafka.conftest import stream_of
+from tests.kafka.raw_headers import send_header
 from tests.kafka.streams import drain, reading
 given = {**stream_of(*sys.argv[1:]), "stream.kafka.native.reading": "required"}
 with reading(given) as reader:
