@@ -27,7 +27,6 @@ FEW = FetchLimits(10, 2**23, 0.5)
 MANY = FetchLimits(65_536, 2**23, 0.5)
 QUICK = {"heartbeat.interval.ms": "200"}
 
-
 Row = tuple[int, int]
 
 
@@ -55,6 +54,7 @@ def step(member: KafkaGroupMember, limits: FetchLimits = MANY) -> list[Row]:
     found = member.fetch_messages(limits)
     if found is None or found[1].rows is None:
         return []
+    assert found[0] in member.assignment()
     offsets = found[1].rows.column("offset").to_pylist()
     return [(found[0].id, offset) for offset in offsets]
 
@@ -67,6 +67,7 @@ def rows_of(
     deadline = time.monotonic() + PATIENCE
     while len(found) < wanted and time.monotonic() < deadline:
         found += step(member, limits)
+    assert len(found) >= wanted
     return found
 
 
@@ -76,6 +77,7 @@ def rows_to(member: KafkaGroupMember, last: Row) -> list[Row]:
     deadline = time.monotonic() + PATIENCE
     while last not in found and time.monotonic() < deadline:
         found += step(member)
+    assert last in found
     return found
 
 
