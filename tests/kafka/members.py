@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.kafka.conftest import stream_of
 from tests.kafka.streams import opened
@@ -71,27 +71,32 @@ def rows_of(
     return found
 
 
-def rows_to(member: KafkaGroupMember, last: Row) -> list[Row]:
-    """The next rows, up to a batch with a certain one."""
+def rows_to(member: KafkaGroupMember, last: set[Row]) -> list[Row]:
+    """The next rows, until certain ones are among them."""
     found: list[Row] = []
     deadline = time.monotonic() + PATIENCE
-    while last not in found and time.monotonic() < deadline:
+    while not last <= set(found):
+        assert time.monotonic() < deadline
         found += step(member)
-    assert last in found
     return found
 
 
-def filled(topics: Topics, partitions: int = 1, messages: int = FETCHED) -> str:
+def filled(
+    topics: Topics, partitions: int = 1, messages: int = FETCHED, **settings: Any
+) -> str:
     """A topic with messages in each partition."""
     topic = topics.create(partitions=partitions)
-    fill(topics, topic, messages, partitions)
+    fill(topics, topic, messages, partitions, **settings)
     return topic
 
 
-def fill(topics: Topics, topic: str, messages: int, partitions: int) -> None:
+def fill(
+    topics: Topics, topic: str, messages: int, partitions: int, **settings: Any
+) -> None:
     """Append messages to each partition."""
     for number in range(partitions):
-        topics.send(topic, [b"v" * 100] * messages, partition=number)
+        values = [b"v" * 100] * messages
+        topics.send(topic, values, partition=number, settings=settings)
 
 
 def until(done: Callable[[], bool], *members: KafkaGroupMember) -> list[list[Row]]:
