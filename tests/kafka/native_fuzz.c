@@ -1,9 +1,10 @@
 /*
  * Runs the compiled part beside a librdkafka that answers at random. Reading: sizes up to
  * the largest number, NULLs, texts that are not UTF-8, errors, and an allocator that
- * fails. Writing: a queue that is full, refusals, rows whose offsets lie, and reports from
- * other threads. Built with sanitizers; every batch is compared with what was fed, every
- * message with its row. Usage: SEED ROUNDS.
+ * fails; into columns of one partition, and of several. Writing: a queue that is full,
+ * refusals, rows whose offsets lie, and reports from other threads. Built with
+ * sanitizers; every batch is compared with what was fed, every message with its row.
+ * Usage: SEED ROUNDS.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <assert.h>
@@ -579,6 +580,10 @@ static void fuzz_reading(int *statuses) {
     sf_free_columns(columns);
 }
 
+static int equals(const sf_part *part, const char *topic, int32_t partition) {
+    return strcmp(part->topic, topic) == 0 && part->partition == partition;
+}
+
 /* Every message is in the columns of its partition, and each partition in one part. */
 static void check_parts(const sf_parts *parts) {
     int64_t total = 0, size = 0;
@@ -586,12 +591,14 @@ static void check_parts(const sf_parts *parts) {
     for (int64_t i = 0; i < parts->count; i++) {
         const sf_part *part = &parts->parts[i];
         for (int64_t j = 0; j < i; j++)
-            assert(!is_of(&parts->parts[j], part->topic, part->partition));
+            assert(!equals(&parts->parts[j], part->topic, part->partition));
         check(part->columns);
         for (int64_t row = 0; row < part->columns->rows; row++) {
+            const sf_place *place;
             int64_t at;
             memcpy(&at, part->columns->offsets.data + 8 * row, 8);
-            assert(is_of(part, places[at % PLACES].topic, places[at % PLACES].partition));
+            place = &places[at % PLACES];
+            assert(equals(part, place->topic, place->partition));
         }
         total += part->columns->rows;
         size += part->columns->size;
@@ -621,8 +628,7 @@ static void fuzz_parts(int *statuses) {
             assert(parts->failed < parts->count);
     }
     statuses[status]++;
-    if (parts->count > 0 && status == SF_OK) {
+    if (parts->count > 0 && status == SF_OK)
         sf_free_columns(sf_take_columns(parts, (int64_t)chance((uint64_t)parts->count - 1)));
-    }
     sf_free_parts(parts);
 }
