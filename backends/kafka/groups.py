@@ -264,15 +264,15 @@ class KafkaGroupMember(StreamLevelConsumer):
         rows = self._new_rows(client)
         try:
             self._poll(rows, limits, patience)
+            self._answer(rows)
+            for partition, offset in rows.rewinds.items():
+                self.seek(partition, offset)
+            for error, about in rows.errors:
+                self._note(error, about)
         except BaseException:
-            # What was polled is not kept. The next fetch begins at the last commit.
+            # Rows or errors are missing. The next fetch begins at the last commit.
             self._leave()
             raise
-        self._answer(rows)
-        for partition, offset in rows.rewinds.items():
-            self.seek(partition, offset)
-        for error, about in rows.errors:
-            self._note(error, about)
 
     def _poll(self, rows: GroupRows, limits: FetchLimits, patience: float) -> None:
         until = time.monotonic() + patience
