@@ -42,8 +42,8 @@ class MemberQueue:
     def __init__(self, library: Library, consumer: Consumer) -> None:
         self.library = library
         self.consumer = consumer
-        self._client = library.take_client()
         self.queue: int | None = None
+        self._client = library.take_client()
         if self._client is not None:
             self.queue = library.new_queue(self._client)
         if self.queue is None:
@@ -71,6 +71,11 @@ class MemberQueue:
         queue, self.queue = self.queue, None
         if queue is not None:
             self.library.close_queue(queue)
+
+    def __del__(self) -> None:
+        # Freeing a client waits for the messages in this queue. This object refers to
+        # the client, so it is finalized first.
+        self.close()
 
 
 class NativeRowsByPartition(GroupRows):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from tests.kafka.members import (
     until,
 )
 from tests.kafka.raw_headers import send_header
+from tests.proving.drivers import REPOSITORY
 
 from streamfactory.backends.kafka import native_library
 from streamfactory.backends.kafka.groups import KafkaGroupMember
@@ -260,3 +262,38 @@ def test_a_member_rejoins_at_its_commit_after_a_batch_that_failed(
         for _ in range(2):  # nothing after the message is returned instead
             with pytest.raises(CorruptData, match="offset 6: the name of a header"):
                 rows_of(member, 100)
+
+
+@pytest.mark.parametrize("ending", ["del member", "pass"])
+def test_a_process_ends_whose_member_was_not_closed(
+    ending: str,
+    native: ModuleType,
+    topics: Topics,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(READING, "required")
+    program = UNCLOSED.format(ending=ending)
+    done = subprocess.run(
+        [sys.executable, "-c", program, topics.bootstrap, filled(topics)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "read"
+
+
+UNCLOSED = """
+import gc, sys, uuid
+from tests.kafka.conftest import stream_of
+from tests.kafka.members import FEW, KafkaGroupMember, opened, rows_of
+with opened(stream_of(*sys.argv[1:]), startingOffsets="earliest") as source:
+    member = KafkaGroupMember(source.config, "test", uuid.uuid4().hex)
+    rows_of(member, 1, FEW)
+    sys.stdout.write("read")
+    sys.stdout.flush()
+    {ending}
+    gc.collect()
+"""
