@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from streamfactory.spi import StreamConfig
 
 _SLICE: Final = 0.2
-_JOINING: Final = 0.05
+_JOINING: Final = 0.1
 """Seconds of one wait without partitions, where assignments are in another queue."""
 _LINGER: Final = 0.01
 _LOST: Final = frozenset(
