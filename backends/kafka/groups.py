@@ -106,6 +106,8 @@ class KafkaGroupMember(StreamLevelConsumer):
         self._ready: deque[tuple[Partition, Fetched]] = deque()
         self._errors: dict[Partition | None, StreamError] = {}
         """To be raised after the rows before them; one of each partition."""
+        self._unassigned: StreamError | None = None
+        """Why partitions were not assigned; the client does it without their starts."""
 
     def fetch_messages(self, limits: FetchLimits) -> tuple[Partition, Fetched] | None:
         client = self._joined()
@@ -166,6 +168,7 @@ class KafkaGroupMember(StreamLevelConsumer):
         self._next.clear()
         self._ready.clear()
         self._errors.clear()
+        self._unassigned = None
 
     def _joined(self) -> Consumer:
         if self._client is None:
@@ -198,7 +201,7 @@ class KafkaGroupMember(StreamLevelConsumer):
             starts = self._starts(client, given)
         except KafkaException as error:
             doing = f"committed offsets of group {self._group!r} cannot be read"
-            self._errors[None] = failure(error, doing, where=brokers(self._config))
+            self._unassigned = failure(error, doing, where=brokers(self._config))
             return
         self._watch.clear()
         together = cooperates(self._config)
@@ -264,6 +267,8 @@ class KafkaGroupMember(StreamLevelConsumer):
         rows = self._new_rows(client)
         try:
             self._poll(rows, limits, patience)
+            if self._unassigned is not None:
+                raise self._unassigned
             self._answer(rows)
             for partition, offset in rows.rewinds.items():
                 self.seek(partition, offset)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from tests.kafka.conftest import READING
 from tests.kafka.members import (
     FETCHED,
@@ -35,6 +36,7 @@ from streamfactory.spi import (
     CorruptData,
     Partition,
     Position,
+    StreamTimeout,
 )
 
 if TYPE_CHECKING:
@@ -262,6 +264,29 @@ def test_a_member_rejoins_at_its_commit_after_a_batch_that_failed(
         for _ in range(2):  # nothing after the message is returned instead
             with pytest.raises(CorruptData, match="offset 6: the name of a header"):
                 rows_of(member, 100)
+
+
+@pytest.mark.usefixtures("each_path")
+def test_a_member_rejoins_that_could_not_read_its_committed_offsets(
+    topics: Topics, member_of: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts = KafkaGroupMember._starts
+    failures = [KafkaException(KafkaError(KafkaError._TIMED_OUT))] * 2
+
+    def failing(
+        member: KafkaGroupMember, client: Consumer, given: list[TopicPartition]
+    ) -> list[TopicPartition]:
+        if failures:
+            raise failures.pop()
+        return starts(member, client, given)
+
+    monkeypatch.setattr(KafkaGroupMember, "_starts", failing)
+    with member_of(filled(topics)) as member:
+        for _ in range(2):
+            with pytest.raises(StreamTimeout, match="committed offsets of group"):
+                rows_of(member, 1)
+            assert not member.assignment()
+        assert follows(rows_of(member, FETCHED), 0)
 
 
 @pytest.mark.parametrize("ending", ["del member", "pass"])
