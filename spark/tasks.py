@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from streamfactory.spi import SchemaMismatch, envelope_schema
 from streamfactory.wiring.config.loading import load_again
-from streamfactory.wiring.core.conform import conform
+from streamfactory.wiring.core.conform import Conformer
 from streamfactory.wiring.decoding.deadletters import EVIDENCE
 from streamfactory.wiring.decoding.row_schema import metadata_fields
 from streamfactory.wiring.microbatch import Range, read_range
@@ -182,11 +182,12 @@ def read(
     with pool.acquire(config, fields, wanted) as (source, reader):
         reader.begin_range()  # a pooled reader: error budgets are per range
         names = schema.names if schema.names != reader.schema.names else None
+        fitting = Conformer(schema)
         for batch in read_range(reader, wanted, timeout=_PATIENCE, clock=source.clock):
             if batch.num_rows:
                 rows = batch.rows if names is None else batch.rows.select(names)
                 try:
-                    fitting = conform(rows, schema)
+                    rows = fitting.conform(rows)
                 except SchemaMismatch as error:
                     error.remedy = error.remedy or _REMEDY
                     raise error.at(
@@ -194,7 +195,7 @@ def read(
                         partition=wanted.partition,
                         offset=batch.first_offset,
                     ) from None
-                yield fitting
+                yield rows
 
 
 def _fields(config: StreamConfig, schema: pa.Schema) -> list[str] | None:

@@ -182,6 +182,32 @@ def test_batches_of_several_schemas_are_converted_in_turn() -> None:
             conformer.conform(pa.record_batch({"z": [1]}))
 
 
+@pytest.mark.parametrize("kind", [pa.int64(), pa.int32()])
+def test_columns_in_order_get_every_property_of_their_field(kind: pa.DataType) -> None:
+    wanted = pa.schema(
+        [
+            pa.field("x", pa.int64(), nullable=False, metadata={"a": "b"}),
+            pa.field("y", pa.string()),
+        ],
+        metadata={"c": "d"},
+    )
+    conformer = Conformer(wanted)
+    values = [pa.array([1, 2], kind), pa.array(["u", None])]
+    fields = [pa.field("x", kind), pa.field("y", pa.string())]
+    # Each differs from the declared schema in something else, and from the one before.
+    for given in (
+        pa.schema(fields),
+        pa.schema(fields, metadata={"c": "e"}),
+        pa.schema([fields[0].with_metadata({"a": "b"}), fields[1]]),
+        pa.schema([fields[0], fields[1].with_metadata({"f": "g"})]),
+        pa.schema([fields[0].with_nullable(False), fields[1]]),
+        pa.schema([wanted.field("x").with_type(kind), wanted.field("y")]),
+    ):
+        rows = conformer.conform(pa.RecordBatch.from_arrays(values, schema=given))
+        assert rows.schema.equals(wanted, check_metadata=True)
+        assert rows.to_pydict() == {"x": [1, 2], "y": ["u", None]}
+
+
 def test_values_are_refused_after_others_that_fit() -> None:
     field = pa.field("x", pa.int32(), nullable=False)
     conformer = Conformer(pa.schema([field]))

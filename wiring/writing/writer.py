@@ -104,6 +104,8 @@ class Writer:
         keys = producer.config.get("producer.key.columns", ())
         self._router = Router(producer.partition_count, home, keys)
         self._changes = change_column(producer.config)
+        self._plain: pa.Schema | None = None
+        """Schema of the last rows without columns of the framework."""
         self._final = self._final_schema()
         # A committed epoch is not staged again, but its input is read to the end:
         # Spark's stateful operators rely on that (rule W3).
@@ -226,7 +228,12 @@ class Writer:
         final = self._final
         if final is not None and rows.schema.equals(final, check_metadata=True):
             return Parcel(rows, {}), None
-        parcel, deleted = unpack(rows), None
+        if self._plain is not None and rows.schema.equals(self._plain):
+            parcel = Parcel(rows, {})
+        else:
+            parcel = unpack(rows)
+            self._plain = None if parcel.special else rows.schema
+        deleted = None
         if self._changes is not None:
             parcel, deleted = apply_changes(parcel, self._changes, self._router)
         fitting = self._fitting.conform(parcel.rows)
