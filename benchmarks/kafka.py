@@ -9,6 +9,7 @@ best: 500 a call, a queue that is filled again at once, and no column taken from
 Where kafkarrow is installed, it takes its turn. Where streamfactory-native is installed
 (`make native`), its path is compared with that of Python, by the clock and by the
 processor time of the thread that reads: that of messages that are fetched already.
+So is a member of a group, with headers.
 Reading on Spark is measured by kafka_spark.py.
 """
 
@@ -19,6 +20,7 @@ import os
 import statistics
 import sys
 import time
+import uuid
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,7 +41,7 @@ from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.reading.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from benchmarks.measuring.figures import Figure
 
@@ -83,6 +85,7 @@ def reading(bootstrap: str, size: int, arguments: Any) -> list[Figure]:
         runs |= native_runs(bootstrap, topic, count)
         goals += [("native", "consumer", "1"), ("native thread", "python thread", "3")]
         goals += [("native with headers", "python with headers", "3")]
+        goals += [("native member", "python member", "3")]
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(arguments.rounds):
         for name, run in runs.items():
@@ -109,6 +112,8 @@ def native_runs(
         "native thread": run("required", headers=False),
         "python with headers": run("off", headers=True),
         "native with headers": run("required", headers=True),
+        "python member": lambda: by_member(bootstrap, topic, count, "off"),
+        "native member": lambda: by_member(bootstrap, topic, count, "required"),
     }
 
 
@@ -176,8 +181,13 @@ def bare(
         return watch.seconds()
 
 
-def source(bootstrap: str, topic: str, **more: str) -> Source:
-    """The topic through the framework; in option names ``__`` stands for a dot."""
+def source(
+    bootstrap: str, topic: str, plain: Mapping[str, str] | None = None, **more: str
+) -> Source:
+    """The topic through the framework; in option names ``__`` stands for a dot.
+
+    Keys that are ``plain`` have no prefix.
+    """
     definition = from_mapping(
         {
             "streamType": "kafka",
@@ -185,6 +195,7 @@ def source(bootstrap: str, topic: str, **more: str) -> Source:
             "stream.kafka.broker.list": bootstrap,
             "stream.kafka.decoder.class.name": "raw",
             **{f"stream.kafka.{k.replace('__', '.')}": v for k, v in more.items()},
+            **(plain or {}),
         }
     )
     return Source(configure(definition, default_manager(), use="read"))
@@ -226,6 +237,23 @@ def by_consumer(
                 at = fetched.next_offset
                 rows = 0 if fetched.rows is None else fetched.rows.num_rows
                 if not watch.more(rows):
+                    return watch.seconds()
+
+
+def by_member(bootstrap: str, topic: str, count: int, path: str) -> float:
+    """The backend's own member of a group of one, by its thread's processor time."""
+    watch = Watch(count, time.thread_time)
+    limits = FetchLimits(65_536, 8 * 1024**2, 0.25)
+    group = f"bench-{uuid.uuid4().hex}"
+    plain = {"group.id": group, "startingOffsets": "earliest"}
+    given = {"consumer__type": "highlevel", "native__reading": path}
+    with closing(source(bootstrap, topic, plain, **given)) as own:
+        member = own.factory.create_stream_level_consumer("bench", group)
+        with closing(member):
+            while True:
+                found = member.fetch_messages(limits)
+                rows = None if found is None else found[1].rows
+                if not watch.more(0 if rows is None else rows.num_rows):
                     return watch.seconds()
 
 
