@@ -182,20 +182,16 @@ def bare(
 
 
 def source(
-    bootstrap: str, topic: str, plain: Mapping[str, str] | None = None, **more: str
+    bootstrap: str, topic: str, properties: Mapping[str, str] | None = None
 ) -> Source:
-    """The topic through the framework; in option names ``__`` stands for a dot.
-
-    Keys that are ``plain`` have no prefix.
-    """
+    """The topic through the framework."""
     definition = from_mapping(
         {
             "streamType": "kafka",
             "stream.kafka.topic.name": topic,
             "stream.kafka.broker.list": bootstrap,
             "stream.kafka.decoder.class.name": "raw",
-            **{f"stream.kafka.{k.replace('__', '.')}": v for k, v in more.items()},
-            **(plain or {}),
+            **(properties or {}),
         }
     )
     return Source(configure(definition, default_manager(), use="read"))
@@ -225,9 +221,11 @@ def by_consumer(
     """
     watch, at = Watch(count, clock), 0
     limits = FetchLimits(65_536, 8 * 1024**2, 0.25)
-    decoder = {"decoder__class__name": "json", "decoder__prop__schema": "a INT"}
-    given = {"native__reading": path, **({} if headers else decoder)}
-    with closing(source(bootstrap, topic, **given)) as stream:
+    properties = {"stream.kafka.native.reading": path}
+    if not headers:
+        properties["stream.kafka.decoder.class.name"] = "json"
+        properties["stream.kafka.decoder.prop.schema"] = "a INT"
+    with closing(source(bootstrap, topic, properties)) as stream:
         consumer = stream.factory.create_partition_level_consumer(
             "bench", Partition(topic, 0)
         )
@@ -245,10 +243,15 @@ def by_member(bootstrap: str, topic: str, count: int, path: str) -> float:
     watch = Watch(count, time.thread_time)
     limits = FetchLimits(65_536, 8 * 1024**2, 0.25)
     group = f"bench-{uuid.uuid4().hex}"
-    plain = {"group.id": group, "startingOffsets": "earliest"}
-    given = {"consumer__type": "highlevel", "native__reading": path}
-    with closing(source(bootstrap, topic, plain, **given)) as own:
-        member = own.factory.create_stream_level_consumer("bench", group)
+    properties = {
+        "stream.kafka.consumer.type": "highlevel",
+        "stream.kafka.native.reading": path,
+        "group.id": group,
+        "startingOffsets": "earliest",
+    }
+    with closing(source(bootstrap, topic, properties)) as stream:
+        member = stream.factory.create_stream_level_consumer("bench", group)
+        assert member is not None
         with closing(member):
             while True:
                 found = member.fetch_messages(limits)
