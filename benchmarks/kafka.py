@@ -9,7 +9,7 @@ best: 500 a call, a queue that is filled again at once, and no column taken from
 Where kafkarrow is installed, it takes its turn. Where streamfactory-native is installed
 (`make native`), its path is compared with that of Python, by the clock and by the
 processor time of the thread that reads: that of messages that are fetched already.
-So is a member of a group, with headers.
+Of a member of a group that thread's time is compared, with headers.
 Reading on Spark is measured by kafka_spark.py.
 """
 

@@ -131,7 +131,9 @@ class _Fitting:
         self._differing = [
             (index, field)
             for index, field in enumerate(wanted if self._ordered else ())
-            if not (field.nullable and field.equals(given.field(index), True))
+            # The nulls of those that are not nullable are checked in any case.
+            if not field.nullable
+            or not field.equals(given.field(index), check_metadata=True)
         ]
 
     def apply(self, rows: pa.RecordBatch) -> pa.RecordBatch:

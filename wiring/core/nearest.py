@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 LIKELY: Final = 0.75
-"""A likeness of words so long that less would be found for nearly all of them."""
+"""Lowest ratio for long keys: most of them have a common prefix."""
 
 
 def nearest(word: str, known: Iterable[str], *, likeness: float = 0.6) -> str | None:

@@ -105,7 +105,7 @@ class Writer:
         self._router = Router(producer.partition_count, home, keys)
         self._changes = change_column(producer.config)
         self._plain: pa.Schema | None = None
-        """Schema of the last rows without columns of the framework."""
+        """Schema of the last rows; None if they had columns of the framework."""
         self._final = self._final_schema()
         # A committed epoch is not staged again, but its input is read to the end:
         # Spark's stateful operators rely on that (rule W3).
