@@ -30,10 +30,10 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 # Each of a thousand child processes would compile what it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-quick: setup  ## what needs no server, no Spark and no network; under 3 minutes
+quick: setup  ## what needs no server, no Spark and no network; under 2 minutes
 	$(PYTEST) --tier quick
 
-test: java  ## the default suite, each real component at least once; under 10 minutes
+test: java  ## the default suite, each real component at least once; under 8 minutes
 	@$(BIN)/python -m tests.proving.java >/dev/null 2>&1 &
 	@$(BIN)/python -m tests.kafka.broker >/dev/null 2>&1 &
 	$(PYTEST) --tier test

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 from tests.proving import tiers
+from tests.proving.costs import Costs
 from tests.proving.java import quick_options
 from tests.proving.sessions import (
     catalogue,
@@ -60,7 +61,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     tier = config.getoption("tier")
-    if tier is not None and not hasattr(config, "workerinput"):
+    if tier is None:
+        return
+    config.pluginmanager.register(Costs(tiers.COMPONENTS))
+    if not hasattr(config, "workerinput"):
         config.pluginmanager.register(tiers.Times(tier))
 
 

@@ -175,13 +175,20 @@ def test_a_long_or_slow_test_states_its_reason(
 
 def test_the_report_adds_up() -> None:
     seconds = {"tests/a/test_x.py::one": 2.0, "tests/b/test_y.py::two": 5.0}
-    found = tiers.report("test", 4.0, seconds)
-    assert found["goal_seconds"] == 600
-    assert found["folders"] == {"tests/b": 5.0, "tests/a": 2.0}
+    costs = {
+        "tests/a/test_x.py::one": {"cpu": 1.5, "processes": 3, "set_up": {}},
+        "tests/b/test_y.py::two": {"cpu": 4, "processes": 1, "set_up": {"kafka": 3.0}},
+    }
+    found = tiers.report("test", 4.0, seconds, costs)
+    assert found["goal_seconds"] == 480
     assert tiers.lines(found) == [
-        "2 tests, 7 s in tests, 4 s in all; goal on 2 idle cores: 600 s",
-        "     5.0 s  tests/b",
-        "     2.0 s  tests/a",
+        (
+            "2 tests, 7 s in tests, 6 s of processors, 4 processes; "
+            "4 s in all; goal on 2 idle cores: 480 s"
+        ),
+        "     3.0 s  kafka: started 1 times",
+        "     5.0 s  tests/b: 4 s of processors, 1 processes",
+        "     2.0 s  tests/a: 2 s of processors, 3 processes",
         "     5.0 s  tests/b/test_y.py::two",
         "     2.0 s  tests/a/test_x.py::one",
     ]

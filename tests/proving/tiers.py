@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from tests.proving.costs import figures_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -63,6 +64,10 @@ FIXTURES: Final = {
 """Tests that start a Spark of their own take turns: they are the group ``runs``. Those
 of pipelines are not in the group ``spark``: both series are long, and a second session
 starts in seconds. Of several groups a test is in the first."""
+COMPONENTS: Final = {
+    name: one.component for name, one in FIXTURES.items() if one.component is not None
+}
+"""What each expensive fixture starts."""
 _GROUP: Final = re.compile(
     "@(?:{})$".format("|".join({s.group for s in FIXTURES.values() if s.group}))
 )
@@ -79,9 +84,9 @@ class Tier:
 
 
 TIERS: Final = {
-    "quick": Tier("make quick", 3),
-    "test": Tier("make test", 10),
-    "rest": Tier("make test-all", 35),
+    "quick": Tier("make quick", 2),
+    "test": Tier("make test", 8),
+    "rest": Tier("make test-all", 20),
 }
 
 
@@ -187,14 +192,19 @@ class Times:
         self._tier = tier
         self._begin = time.monotonic()
         self._seconds: dict[str, float] = defaultdict(float)
+        self._costs: dict[str, dict[str, Any]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add the set-up, the call or the tear-down of a test."""
-        self._seconds[_GROUP.sub("", report.nodeid)] += report.duration
+        test = _GROUP.sub("", report.nodeid)
+        self._seconds[test] += report.duration
+        if figures := figures_of(report):
+            self._costs[test] = figures
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Print the report, and write it."""
-        found = report(self._tier, time.monotonic() - self._begin, self._seconds)
+        wall = time.monotonic() - self._begin
+        found = report(self._tier, wall, self._seconds, self._costs)
         path = ROOT / ".run" / f"times-{self._tier}.json"
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
@@ -203,31 +213,67 @@ class Times:
             terminalreporter.write_line(line)
 
 
-def report(tier: str, wall: float, seconds: Mapping[str, float]) -> dict[str, Any]:
-    """The report of a run: seconds in all, by folder, and of the slowest tests."""
-    folders: dict[str, float] = defaultdict(float)
+def report(
+    tier: str,
+    wall: float,
+    seconds: Mapping[str, float],
+    costs: Mapping[str, Mapping[str, Any]],
+) -> dict[str, Any]:
+    """The report of a run: in all, by folder, by component, and the slowest tests."""
+    folders: dict[str, dict[str, float]] = {}
+    components: dict[str, dict[str, float]] = {}
     for test, taken in seconds.items():
-        folders["/".join(test.split("/")[:2])] += taken
+        used = costs.get(test, {})
+        folder = "/".join(test.split("/")[:2])
+        sums = folders.setdefault(folder, {"seconds": 0, "cpu": 0, "processes": 0})
+        sums["seconds"] += taken
+        sums["cpu"] += used.get("cpu", 0)
+        sums["processes"] += used.get("processes", 0)
+        for component, set_up in used.get("set_up", {}).items():
+            starts = components.setdefault(component, {"started": 0, "seconds": 0})
+            starts["started"] += 1
+            starts["seconds"] += set_up
     return {
         "tier": tier,
         "goal_seconds": 60 * TIERS[tier].minutes,
         "wall_seconds": round(wall, 1),
         "tests": len(seconds),
         "test_seconds": round(sum(seconds.values()), 1),
+        "cpu_seconds": round(sum(one["cpu"] for one in folders.values()), 1),
+        "processes": round(sum(one["processes"] for one in folders.values())),
+        "components": _slowest(components),
         "folders": _slowest(folders),
-        "slowest": dict(list(_slowest(seconds).items())[:SLOWEST]),
+        "slowest": {
+            test: round(seconds[test], 1)
+            for test in sorted(seconds, key=lambda test: -seconds[test])[:SLOWEST]
+        },
     }
 
 
-def _slowest(seconds: Mapping[str, float]) -> dict[str, float]:
-    names = sorted(seconds, key=lambda name: -seconds[name])
-    return {name: round(seconds[name], 1) for name in names}
+def _slowest(figures: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
+    return {
+        name: {key: round(value, 1) for key, value in figures[name].items()}
+        for name in sorted(figures, key=lambda name: -figures[name]["seconds"])
+    }
 
 
 def lines(found: dict[str, Any]) -> list[str]:
     """A report as text."""
     wall, goal = found["wall_seconds"], found["goal_seconds"]
     top = f"{found['tests']} tests, {found['test_seconds']:.0f} s in tests, "
+    top += f"{found['cpu_seconds']:.0f} s of processors, "
+    top += f"{found['processes']} processes; "
     top += f"{wall:.0f} s in all; goal on 2 idle cores: {goal} s"
-    rows = [*found["folders"].items(), *found["slowest"].items()]
-    return [top, *(f"{seconds:8.1f} s  {name}" for name, seconds in rows)]
+    return [
+        top,
+        *(
+            f"{one['seconds']:8.1f} s  {name}: started {one['started']:.0f} times"
+            for name, one in found["components"].items()
+        ),
+        *(
+            f"{one['seconds']:8.1f} s  {name}: {one['cpu']:.0f} s of processors, "
+            f"{one['processes']:.0f} processes"
+            for name, one in found["folders"].items()
+        ),
+        *(f"{seconds:8.1f} s  {name}" for name, seconds in found["slowest"].items()),
+    ]
