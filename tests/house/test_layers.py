@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 from dataclasses import dataclass
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.xdist_group("layers")
+"""One worker parses the code, not each of them."""
 
 BELOW = {
     "spi": {"spi"},
@@ -158,12 +161,17 @@ def targets(node: ast.AST) -> list[str]:
 
 
 FOLDERS = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
-IMPORTS = [
-    found
-    for folder in FOLDERS
-    for path in sorted((ROOT / folder).rglob("*.py"))
-    for found in imports_of(path, path.relative_to(ROOT).as_posix())
-]
+
+
+@cache
+def all_imports() -> tuple[Import, ...]:
+    """Every import of the code; parsed in the process that runs these tests only."""
+    return tuple(
+        found
+        for folder in FOLDERS
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for found in imports_of(path, path.relative_to(ROOT).as_posix())
+    )
 
 
 def folder_of(module: str) -> str:
@@ -187,13 +195,13 @@ def is_own(found: Import) -> bool:
 def test_every_folder_has_its_place() -> None:
     assert set(FOLDERS) <= set(BELOW)
     assert set(BELOW) == set(CLIENTS)
-    assert len(IMPORTS) > 300
+    assert len(all_imports()) > 300
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_arrows_point_down(folder: str) -> None:
     wrong = []
-    for found in IMPORTS:
+    for found in all_imports():
         if found.top != "streamfactory" or folder_of(found.module) != folder:
             continue
         parts = found.target.split(".")
@@ -229,7 +237,7 @@ def test_the_map_has_a_row_for_each_folder() -> None:
 def test_imports_point_from_lower_rows_of_the_map_to_upper_ones() -> None:
     rows = rows_of_the_map()
     wrong = []
-    for found in IMPORTS:
+    for found in all_imports():
         if found.top != "streamfactory" or is_own(found):
             continue
         importer = row_of(Path(found.module).parts, rows)
@@ -242,7 +250,7 @@ def test_imports_point_from_lower_rows_of_the_map_to_upper_ones() -> None:
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_modules_of_a_folder_have_no_circle(folder: str) -> None:
     below: dict[str, set[str]] = {}
-    for found in IMPORTS:
+    for found in all_imports():
         if folder_of(found.module) == folder and not found.module.endswith(
             "__init__.py"
         ):
@@ -257,7 +265,7 @@ def test_no_module_imports_a_backend_or_a_decoder() -> None:
     plugins = ("streamfactory.backends.", "streamfactory.decoders.")
     wrong = [
         str(found)
-        for found in IMPORTS
+        for found in all_imports()
         if found.target.startswith(plugins) and not is_own(found)
     ]
     assert wrong == []
@@ -265,7 +273,7 @@ def test_no_module_imports_a_backend_or_a_decoder() -> None:
 
 def test_clients_are_loaded_in_their_place_only() -> None:
     wrong = []
-    for found in IMPORTS:
+    for found in all_imports():
         top = found.top
         if found.typing or top in sys.stdlib_module_names or top == "streamfactory":
             continue
@@ -281,7 +289,7 @@ def test_clients_are_loaded_in_their_place_only() -> None:
 def test_the_contract_loads_arrow_in_functions_only() -> None:
     loaded = [
         str(found)
-        for found in IMPORTS
+        for found in all_imports()
         if folder_of(found.module) == "spi"
         and found.top in ("pyarrow", "numpy")
         and not (found.lazy or found.typing or found.module in COMPUTING)
@@ -290,7 +298,7 @@ def test_the_contract_loads_arrow_in_functions_only() -> None:
 
 
 def test_only_two_modules_touch_pluggy() -> None:
-    assert {found.module for found in IMPORTS if found.top == "pluggy"} == PLUGGY
+    assert {found.module for found in all_imports() if found.top == "pluggy"} == PLUGGY
 
 
 def test_the_top_of_the_package_is_lazy() -> None:
