@@ -26,19 +26,21 @@ from streamfactory.spark.pipelines.options import (
 from streamfactory.spark.pipelines.table_guarantees import EPOCH_OPTIONS
 from streamfactory.spi import ConfigError
 from streamfactory.wiring.config.catalogue import Catalogue
+from streamfactory.wiring.config.classification import group_properties
 from streamfactory.wiring.config.documents import (
     flat,
     open_document,
     read_toml,
 )
-from streamfactory.wiring.config.resolution import Resolver, by_spelling
+from streamfactory.wiring.config.resolution import resolve_options
 from streamfactory.wiring.core.nearest import nearest
+from streamfactory.wiring.options.shared import by_spelling
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from streamfactory.spi import Option, Problem
+    from streamfactory.spi import Option
     from streamfactory.wiring.config.definition import Property, StreamDefinition
     from streamfactory.wiring.config.documents import Document
 
@@ -318,14 +320,9 @@ class _Reader:
     def _settled(
         self, properties: Sequence[Property], pointer: str, options: Sequence[Option]
     ) -> Mapping[str, Any]:
-        known = by_spelling(options)
-        near_by = [*known, *(() if pointer else _TABLES)]
-        given: dict[str, list[Property]] = {}
-        for prop in properties:
-            option = known.get(prop.key.lower())
-            if option is not None:
-                given.setdefault(option.key, []).append(prop)
-                continue
+        near_by = [*by_spelling(options), *(() if pointer else _TABLES)]
+        group, others = group_properties(options, ((p.key, p) for p in properties))
+        for prop in others:
             word = prop.key.lower()
             near = nearest(word, near_by)
             near = near or nearest(word.split(".")[0], near_by)
@@ -334,8 +331,7 @@ class _Reader:
                 f"[{pointer.split('/')[1]}]" if pointer else "a pipeline"
             )
             self._problem(prop.key, what, None, hint, prop.origin)
-        problems: list[Problem] = []
-        settings = Resolver(problems, "pipeline").resolve_all(options, given, "")
+        settings, problems = resolve_options(group, "pipeline")
         self._document.problems += [
             replace(problem, origin=problem.origin or self._at(pointer))
             for problem in problems

@@ -6,18 +6,16 @@ import json
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from streamfactory.spi import (
-    ConfigError,
     ConnectionFailed,
     Problem,
     StreamConfig,
     Unsupported,
 )
+from streamfactory.wiring.config.configure import resolve_settings
 from streamfactory.wiring.config.definition import Property, canonical_text
-from streamfactory.wiring.config.resolution import Resolver, by_spelling
 from streamfactory.wiring.core.guard import log_warnings
 from streamfactory.wiring.metrics.endpoint import (
     SERVER_OPTIONS,
@@ -28,9 +26,9 @@ from streamfactory.wiring.metrics.endpoint import (
 from streamfactory.wiring.plugins.manager import PluginManager, default_manager
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from streamfactory.spi import Option, StreamServer
+    from streamfactory.spi import StreamServer
 
 _START_TIMEOUT: Final = 60.0
 _STOP_TIMEOUT: Final = 30.0
@@ -91,48 +89,6 @@ def configure_server(
 
     options = (*server.OPTIONS, *SERVER_OPTIONS)
     return resolve_settings(f"the {kind} server", kind, options, properties, check)
-
-
-def resolve_settings(
-    name: str,
-    kind: str,
-    options: Sequence[Option],
-    properties: Sequence[Property],
-    check: Callable[[StreamConfig], Iterable[Problem]],
-) -> StreamConfig:
-    """Resolve the settings of something that is served.
-
-    Args:
-        name: What is configured, for messages.
-        kind: The type of the configuration.
-        options: What can be set.
-        properties: What is set.
-        check: Yields the problems with several options, once each is valid.
-
-    Raises:
-        ConfigError: config; every problem at once.
-    """
-    problems: list[Problem] = []
-    known = by_spelling(options)
-    given: dict[str, list[Property]] = {}
-    for prop in properties:
-        option = known.get(prop.key.lower())
-        if option is None:
-            problems.append(Problem(prop.key, "unknown option", prop.origin))
-        else:
-            given.setdefault(option.key, []).append(prop)
-    settings = Resolver(problems, "serve").resolve_all(options, given, "")
-    config = StreamConfig(name.removeprefix("the "), kind, settings)
-    if not _errors(problems):
-        problems += check(config)
-    if errors := _errors(problems):
-        msg = f"{name} cannot be configured"
-        raise ConfigError(msg, problems=errors)
-    return replace(config, warnings=tuple(problems))
-
-
-def _errors(problems: Sequence[Problem]) -> list[Problem]:
-    return [problem for problem in problems if problem.level == "error"]
 
 
 class ServerProcess:
