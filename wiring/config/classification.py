@@ -24,10 +24,10 @@ from streamfactory.wiring.options.shared import by_spelling, stream_options
 from streamfactory.wiring.options.types import PLUGIN
 from streamfactory.wiring.options.vocabulary import FRAMEWORK_OPTIONS
 from streamfactory.wiring.plugins.finding import find_by_name, find_by_path
-from streamfactory.wiring.plugins.known import KNOWN_BACKENDS
+from streamfactory.wiring.plugins.known import KNOWN_BACKENDS, KNOWN_DECODERS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from streamfactory.wiring.config.definition import Property, StreamDefinition
     from streamfactory.wiring.plugins.manager import PluginManager
@@ -36,6 +36,8 @@ _CHOOSERS: Final = ("subscribe", "subscribePattern", "assign")
 _MOST: Final = 1000
 """Maximum properties of a stream: each unknown one is compared with all known ones."""
 
+_OPTIONS: Final = tuple(FRAMEWORK_OPTIONS.values())
+_BARE: Final = by_spelling(_OPTIONS)
 # Namespaces of properties, by what their keys begin with.
 _FRAMEWORK, _OWN, _META = "", "stream.<type>.", "stream.meta."
 _DECODER, _KEY_DECODER = "decoder.prop.", "key.decoder.prop."
@@ -89,11 +91,10 @@ class Classified:
 
 
 class _Type(NamedTuple):
-    """The stream type, and what keys are compared with."""
+    """The stream type, with its options by spelling."""
 
     name: str
     backend: Backend | None
-    framework: Mapping[str, Option]
     own: Mapping[str, Option]
     prefix: str
     """``stream.<type>.``"""
@@ -143,12 +144,14 @@ def classify(
         namespace, key = _place(prop.key, kind, writes=use == "write")
         placed[namespace].append((key, prop))
     unknown = [_unknown(prop, kind, plugins) for _, prop in placed[_UNKNOWN]]
-    framework, _ = group_properties(FRAMEWORK_OPTIONS.values(), placed[_FRAMEWORK])
-    # A misspelt option is reported already: it is not missing too.
-    replaced = {meant for _, meant in unknown}
+    framework = OptionGroup("", _OPTIONS, _by_key(placed[_FRAMEWORK]))
+    given, replaced = _by_key(placed[_OWN]), {meant for _, meant in unknown}
     if any(key in framework.given for key in _CHOOSERS):
         replaced.add("topic.name")
-    own = _own_group(kind, placed[_OWN], replaced)
+    options = stream_options(kind.backend).values() if kind.name else ()
+    # A misspelt option is reported already: it is not missing too.
+    left = (o for o in options if o.key in given or o.key not in replaced)
+    own = OptionGroup(kind.prefix, tuple(left), given)
     values = _value_decoder(kind, own, placed[_DECODER], finder)
     keys = _key_decoder(kind, own, placed[_KEY_DECODER], finder)
     client = {"consumer": placed[_CONSUMER], "producer": placed[_PRODUCER]}
@@ -172,7 +175,7 @@ def classify(
 
 
 def group_properties(
-    options: Iterable[Option], properties: Iterable[Placed], prefix: str = ""
+    options: Sequence[Option], properties: Iterable[Placed], prefix: str = ""
 ) -> tuple[OptionGroup, list[Property]]:
     """Match properties to the options of one namespace; returns the others as well.
 
@@ -181,13 +184,21 @@ def group_properties(
         properties: The properties, with their keys after the prefix.
         prefix: What full keys begin with.
     """
-    listed = tuple(options)
-    spellings = by_spelling(listed)
-    given, others = defaultdict[str, list["Property"]](list), list["Property"]()
+    spellings, placed, others = by_spelling(options), list[Placed](), list["Property"]()
     for key, prop in properties:
         option = spellings.get(key.lower())
-        (others if option is None else given[option.key]).append(prop)
-    return OptionGroup(prefix, listed, dict(given)), others
+        if option is None:
+            others.append(prop)
+        else:
+            placed.append((option.key, prop))
+    return OptionGroup(prefix, tuple(options), _by_key(placed)), others
+
+
+def _by_key(placed: Iterable[Placed]) -> dict[str, list[Property]]:
+    given: dict[str, list[Property]] = {}
+    for key, prop in placed:
+        given.setdefault(key, []).append(prop)
+    return given
 
 
 # --- the stream type --------------------------------------------------------------
@@ -217,7 +228,6 @@ def _find_type(
     kind = _Type(
         name,
         backend,
-        by_spelling(FRAMEWORK_OPTIONS.values()),
         by_spelling(stream_options(backend).values()),
         f"stream.{name}.",
     )
@@ -242,7 +252,8 @@ def _find_backend(
         what = f"is {clip(text)}, but the stream's type is {name!r}"
         hint = _java_hint(text, PINOT_FACTORIES) or f"write {name}, or omit it"
         yield Problem(factory.key, what, factory.origin, hint)
-    yield find_by_name(finder.plugins, Backend, name, "streamType", word.origin)
+    load, key = finder.plugins.backend, "streamType"
+    yield find_by_name(load, KNOWN_BACKENDS, name, key, word.origin)
 
 
 def _java_hint(text: str, names: Mapping[str, str]) -> str | None:
@@ -273,8 +284,8 @@ def _place(key: str, kind: _Type, *, writes: bool) -> tuple[str, str]:
     lowered, backend = key.lower(), kind.backend
     if lowered.startswith(_META):
         return _META, key[len(_META) :]
-    if lowered in kind.framework:
-        return _FRAMEWORK, kind.framework[lowered].key
+    if lowered in _BARE:
+        return _FRAMEWORK, _BARE[lowered].key
     if not kind.name:
         return _UNCHECKED, key  # the options of an unknown type are unknown
     if backend is not None and lowered in backend.bare_names:
@@ -284,29 +295,17 @@ def _place(key: str, kind: _Type, *, writes: bool) -> tuple[str, str]:
         # Spark's spelling: ``kafka.`` before an option or a client property.
         short = key[len(spark) :]
         if short.lower() in kind.own:
-            return _OWN, short
+            return _OWN, kind.own[short.lower()].key
         return _PRODUCER if writes else _CONSUMER, short
     if not lowered.startswith(kind.prefix):
         return _UNKNOWN, key
     short = key[len(kind.prefix) :]
     if short.lower() in kind.own:
-        return _OWN, short
+        return _OWN, kind.own[short.lower()].key
     for namespace in (_DECODER, _KEY_DECODER, _CONSUMER, _PRODUCER):
         if short.lower().startswith(namespace):
             return namespace, short[len(namespace) :]
     return _UNCHECKED if backend is None else _UNKNOWN, key
-
-
-def _own_group(
-    kind: _Type, properties: Sequence[Placed], replaced: Collection[str | None]
-) -> OptionGroup:
-    """Match properties to the options of the type, without replaced ones not set."""
-    if not kind.name:
-        return OptionGroup()
-    options = stream_options(kind.backend)
-    given = {kind.own[key.lower()].key for key, _ in properties}
-    kept = (o for o in options.values() if o.key in given or o.key not in replaced)
-    return group_properties(kept, properties, kind.prefix)[0]
 
 
 def _unknown(
@@ -315,13 +314,14 @@ def _unknown(
     """Return the problem with an unknown key, and the option of the type meant."""
     own = {key: kind.prefix + option.key for key, option in kind.own.items()}
     known = {kind.prefix + key: full for key, full in own.items()} | own
-    known |= {key: option.key for key, option in kind.framework.items()}
+    known |= {key: option.key for key, option in _BARE.items()}
     # A prefix alone is similar to every short key.
     word = "" if prop.key.endswith(".") else prop.key.lower()
     near = nearest(word, known, likeness=LIKELY)
     other = re.match(r"stream\.([^.]+)\.", prop.key.lower())
     types = {*plugins.names(BACKENDS), *KNOWN_BACKENDS} - {kind.name}
-    hint = kind.backend and kind.backend.bare_hints.get(prop.key.lower())
+    hints = {} if kind.backend is None else kind.backend.bare_hints
+    hint = hints.get(prop.key.lower())
     if hint is not None:
         near = None
     elif other and (other[1] in types or (not near and other[1] != kind.name)):
@@ -418,7 +418,8 @@ def _find_decoder(
         allowed = finder.allow_class_paths
         found = find_by_path(text, Decoder, key, origin, allowed=allowed)
     else:
-        found = find_by_name(finder.plugins, Decoder, text.lower(), key, origin)
+        load = finder.plugins.decoder
+        found = find_by_name(load, KNOWN_DECODERS, text.lower(), key, origin)
     if isinstance(found, Problem):
         hint = _java_hint(text, PINOT_DECODERS)
         named = Problem(key, f"names {clip(text)}", origin, hint)

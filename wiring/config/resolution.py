@@ -96,14 +96,16 @@ def resolve_options(
     """
     settings, problems = dict[str, Setting](), list[Problem]()
     for option in group.options:
-        full_key = group.prefix + option.key
-        if option.key in group.given:
-            properties = group.given[option.key]
-            found = [*_resolve(option, full_key, properties, use)]
+        full_key, properties = group.prefix + option.key, group.given.get(option.key)
+        if properties is None:
+            results = _absent(option, full_key, use)
         else:
-            found = [*_absent(option, full_key, use)]
-        problems += (one for one in found if isinstance(one, Problem))
-        settings |= {s.key: s for s in found if isinstance(s, Setting)}
+            results = _resolve(option, full_key, properties, use)
+        for result in results:
+            if isinstance(result, Setting):
+                settings[option.key] = result
+            else:
+                problems.append(result)
     return settings, problems
 
 

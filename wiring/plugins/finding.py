@@ -14,37 +14,34 @@ from streamfactory.spi import (
     UnknownPlugin,
 )
 from streamfactory.wiring.plugins.descriptors import checked
-from streamfactory.wiring.plugins.known import KNOWN_BACKENDS, KNOWN_DECODERS
 
 if TYPE_CHECKING:
-    from streamfactory.wiring.plugins.manager import PluginManager
+    from collections.abc import Callable, Mapping
 
 D = TypeVar("D", Backend, Decoder)
 """The kind of descriptor."""
 
 
 def find_by_name(
-    plugins: PluginManager, kind: type[D], name: str, key: str, origin: str
+    load: Callable[[str], D], known: Mapping[str, str], name: str, key: str, origin: str
 ) -> D | Problem:
     """Return an installed plug-in; a known one that is not installed is a warning.
 
     Args:
-        plugins: The installed plug-ins.
-        kind: `Backend` or `Decoder`.
+        load: Loads a plug-in by name: `PluginManager.backend` or `decoder`.
+        known: Known plug-ins, each with how to install it.
         name: Its name, in lower case.
         key: The property that names it.
         origin: Origin of the property.
     """
-    known = (KNOWN_BACKENDS if kind is Backend else KNOWN_DECODERS).get(name)
     try:
-        found = plugins.backend(name) if kind is Backend else plugins.decoder(name)
+        return load(name)
     except PluginError as error:
-        if isinstance(error, UnknownPlugin) and known is not None:
-            return Problem(key, "is not installed here", origin, known, "warning")
+        if isinstance(error, UnknownPlugin) and name in known:
+            what, remedy = "is not installed here", known[name]
+            return Problem(key, what, origin, remedy, "warning")
         level = "warning" if isinstance(error, NotInstalled) else "error"
         return Problem(key, error.what, origin, error.remedy, level)
-    assert isinstance(found, kind)
-    return found
 
 
 def find_by_path(
