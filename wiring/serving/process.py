@@ -15,7 +15,7 @@ from streamfactory.spi import (
     Unsupported,
 )
 from streamfactory.wiring.config.configure import resolve_settings
-from streamfactory.wiring.config.definition import Property, canonical_text
+from streamfactory.wiring.config.definition import Property
 from streamfactory.wiring.core.guard import log_warnings
 from streamfactory.wiring.metrics.endpoint import (
     SERVER_OPTIONS,
@@ -23,6 +23,7 @@ from streamfactory.wiring.metrics.endpoint import (
     ProcessMonitor,
     metrics_problems,
 )
+from streamfactory.wiring.options.texts import canonical_text
 from streamfactory.wiring.plugins.manager import PluginManager, default_manager
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def serve(kind: str = "flight", **settings: Any) -> ServerProcess:
         True
     """
     words = {
-        key.replace("_", "."): canonical_text(value)
+        key.replace("_", "."): canonical_text(value) or str(value)
         for key, value in {"address": "127.0.0.1:0", **settings}.items()
     }
     backend = default_manager().backend(kind)
