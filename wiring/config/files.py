@@ -53,14 +53,12 @@ def definitions_of(document: Document) -> list[StreamDefinition]:
             problems.append(one)
         else:
             definitions.append(one)
-    names = list[str]()
+    names, origin = list[str](), origin_of(document, "/name")
     for definition in definitions:
-        again = definition.name in names
-        problems += _name_problems(
-            definition, origin_of(document, "/name"), again=again
-        )
+        name = definition.name
+        problems += _name_problems(name, origin, again=name in names)
         problems += _property_problems(definition)
-        names.append(definition.name)
+        names.append(name)
     if problems:
         raise refusal(str(document.path), problems)
     return definitions
