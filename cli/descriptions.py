@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from streamfactory.cli.results import table
 from streamfactory.spi.hooks import BACKENDS, DECODERS
-from streamfactory.wiring.config.configure import stream_options
 from streamfactory.wiring.config.describing import abilities, option_rows, promises
 from streamfactory.wiring.core.plain import plain
+from streamfactory.wiring.options.shared import stream_options
 from streamfactory.wiring.options.vocabulary import FRAMEWORK_OPTIONS
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.cli.printing import Printer
-    from streamfactory.wiring.config.configure import Configured
+    from streamfactory.wiring.config.settled import Configured
 
 
 @click.command("schema")

@@ -28,8 +28,8 @@ from streamfactory.cli.ui_endpoint import (
 )
 from streamfactory.spi import ConfigError, Problem
 from streamfactory.wiring.config.definition import Property
-from streamfactory.wiring.config.documents import canonical_text, not_text
 from streamfactory.wiring.metrics.endpoint import ProcessMonitor
+from streamfactory.wiring.options.texts import canonical_text, not_text
 from streamfactory.wiring.serving.process import open_metrics, open_server
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from streamfactory.cli.printing import Printer
     from streamfactory.spark.pipelines.model import Draft
-    from streamfactory.wiring.config.configure import Inspection
+    from streamfactory.wiring.config.crosschecks import Checked
     from streamfactory.wiring.config.definition import StreamDefinition
     from streamfactory.wiring.config.describing import Effective
 
@@ -111,7 +111,7 @@ def _all_targets() -> list[str]:
 
 
 def _findings(
-    definition: StreamDefinition, inspection: Inspection, *, effective: bool
+    definition: StreamDefinition, inspection: Checked, *, effective: bool
 ) -> Document:
     config, values = inspection.config, None
     if effective and config is not None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from streamfactory.spi import Backend, MessageBatch
-    from streamfactory.wiring.config.configure import Configured
+    from streamfactory.wiring.config.settled import Configured
     from streamfactory.wiring.plugins.manager import PluginManager
     from streamfactory.wiring.reading.reader import Reader
 

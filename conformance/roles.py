@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from streamfactory.conformance.children import die
 from streamfactory.conformance.moments import Moments
 from streamfactory.spi import WriterFenced
-from streamfactory.wiring.config.configure import Configured
+from streamfactory.wiring.config.settled import Configured
 from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.writing.sink import Sink
 

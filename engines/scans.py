@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
     from streamfactory.spi import Partition, PartitionInfo
-    from streamfactory.wiring.config.configure import Configured
     from streamfactory.wiring.config.definition import StreamDefinition
+    from streamfactory.wiring.config.settled import Configured
     from streamfactory.wiring.plugins.manager import PluginManager
     from streamfactory.wiring.reading.source import Source
 

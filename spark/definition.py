@@ -11,7 +11,7 @@ from streamfactory.wiring.config.loading import load
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from streamfactory.wiring.config.configure import Configured
+    from streamfactory.wiring.config.settled import Configured
 
 _ENGINE: Final = frozenset({"checkpointlocation", "queryname"})
 """Options of sinks that Spark adds for itself."""

@@ -27,7 +27,7 @@ from streamfactory.spi import (
     Unsupported,
     WriteKind,
 )
-from streamfactory.wiring.config.loading import load_again
+from streamfactory.wiring.config.settled import load_plugins
 from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.writing.sink import Sink
 
@@ -97,7 +97,7 @@ def check_sink(
 @contextmanager
 def opened_sink(config: StreamConfig) -> Iterator[Sink]:
     """Open a sink in this process."""
-    sink = Sink(load_again(config, reads=False))
+    sink = Sink(load_plugins(config, reads=False))
     try:
         yield sink
     finally:

@@ -24,7 +24,7 @@ from streamfactory.spark.versions import (
 )
 from streamfactory.spark.workers import prepare_worker
 from streamfactory.spi import SchemaMismatch
-from streamfactory.wiring.config.loading import load_again
+from streamfactory.wiring.config.settled import load_plugins
 from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.microbatch import (
     BatchOffset,
@@ -78,7 +78,7 @@ class StreamFactorySource(DataSource):
     def schema(self) -> StructType:
         """The stream's schema, including metadata columns."""
         with translate_errors():
-            configured = load_again(self._config)
+            configured = load_plugins(self._config)
             source = open_source(configured, aside=False)
             try:
                 return spark_schema(source.schema)
@@ -168,7 +168,7 @@ class _Reading(Shipped):
     def _plan(self) -> Planner:
         """The planner. On the driver."""
         if self._planner is None:
-            configured = load_again(self._config)
+            configured = load_plugins(self._config)
             self._source = open_source(configured, aside=False)
             check_shared(self._source)
             self._check_schema(self._source.schema)
@@ -200,7 +200,7 @@ class _Reading(Shipped):
 
     def _check_again(self) -> None:
         """Check the schema again: new or recreated topics may have another one."""
-        source = Source(load_again(self._config), aside=False)
+        source = Source(load_plugins(self._config), aside=False)
         try:
             self._check_schema(source.schema)
         finally:

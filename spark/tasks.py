@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from streamfactory.spi import SchemaMismatch, envelope_schema
-from streamfactory.wiring.config.loading import load_again
+from streamfactory.wiring.config.settled import load_plugins
 from streamfactory.wiring.core.conform import Conformer
 from streamfactory.wiring.decoding.deadletters import EVIDENCE
 from streamfactory.wiring.decoding.row_schema import metadata_fields
@@ -122,7 +122,7 @@ class ReaderPool:
             self._evict(self._monotonic() - _IDLE)
             stream = self._streams.get(key)
             if stream is None:
-                source = Source(load_again(config), fields=key[1], aside=False)
+                source = Source(load_plugins(config), fields=key[1], aside=False)
                 stream = self._streams[key] = _Stream(source)
             stream.used = self._monotonic()
             try:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from streamfactory.spi import CheckpointStore
-    from streamfactory.wiring.config.configure import Configured
     from streamfactory.wiring.config.loading import Named
+    from streamfactory.wiring.config.settled import Configured
     from streamfactory.wiring.plugins.manager import PluginManager
     from streamfactory.wiring.reading.source import Source
     from streamfactory.wiring.testing.faults import Faults

@@ -12,7 +12,7 @@ from streamfactory.spi.listening import (
     listening_problems,
     read_pem,
 )
-from streamfactory.wiring.serving.process import resolve_settings
+from streamfactory.wiring.config.configure import resolve_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -23,10 +23,11 @@ from streamfactory.spi import (
 from streamfactory.ui.catalogue import catalogue
 from streamfactory.ui.cells import MOST_COLUMNS
 from streamfactory.ui.looking import Found, look
-from streamfactory.wiring.config.configure import inspect, reading_backend
+from streamfactory.wiring.config.configure import inspect
 from streamfactory.wiring.config.describing import effective
 from streamfactory.wiring.config.guarantees import offline_verdict
 from streamfactory.wiring.config.loading import load
+from streamfactory.wiring.config.settled import reading_backend
 from streamfactory.wiring.core.guard import masked_errors
 from streamfactory.wiring.core.plain import plain, total
 from streamfactory.wiring.core.shown import all_of, masked
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from streamfactory.spi import PartitionInfo
-    from streamfactory.wiring.config.configure import Inspection
+    from streamfactory.wiring.config.crosschecks import Checked
     from streamfactory.wiring.config.definition import StreamDefinition
 
 Document = dict[str, Any]
@@ -85,9 +86,9 @@ def configuration(name: str) -> Document:
     return safe
 
 
-def _guarantees(found: Inspection) -> Iterator[Document]:
+def _guarantees(found: Checked) -> Iterator[Document]:
     """The guarantee of each role that the type has, with its reasons."""
-    config, backend = found.config, found.backend
+    config, backend = found.config, found.plugins.backend
     if config is None or backend is None:
         return
     for role, made in (

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from streamfactory.cli.doctor.findings import ERROR, OK, WARNING, Finding
 from streamfactory.spark import find_java
 from streamfactory.spi.masking import MASK, mask_value
-from streamfactory.wiring.config.resolution import looks_secret
+from streamfactory.wiring.options.masking import looks_secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from streamfactory.conformance.expectations import Mismatch
-from streamfactory.wiring.config.configure import Configured
+from streamfactory.wiring.config.settled import Configured
 
 if TYPE_CHECKING:
     from collections.abc import Callable

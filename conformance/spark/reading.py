@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamfactory.conformance.bench import Bench, Row
-    from streamfactory.wiring.config.configure import Configured
+    from streamfactory.wiring.config.settled import Configured
     from streamfactory.wiring.microbatch import Range
 
 Rows = dict[int, list["Row"]]

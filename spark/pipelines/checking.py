@@ -10,12 +10,13 @@ from streamfactory.spark.pipelines.hooks import hook_of
 from streamfactory.spark.pipelines.table_guarantees import table_guarantee
 from streamfactory.spi import ConfigError, PositionRefused, Problem, Role, StreamError
 from streamfactory.spi.claims import combine
-from streamfactory.wiring.config.configure import configured_of, inspect
+from streamfactory.wiring.config.configure import inspect
 from streamfactory.wiring.config.guarantees import (
     check_guarantee,
     offline_verdict,
     path_problem,
 )
+from streamfactory.wiring.config.settled import settle
 from streamfactory.wiring.microbatch import check_shared, check_stream
 from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.reading.source import Source
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from streamfactory.spark.pipelines.model import Draft, Hook, Pipeline
     from streamfactory.spi import StreamConfig, Verdict
-    from streamfactory.wiring.config.configure import Inspection
+    from streamfactory.wiring.config.crosschecks import Checked
 
 
 def check_draft(draft: Draft) -> list[Problem]:
@@ -73,9 +74,7 @@ def pipeline_verdict(pipeline: Pipeline) -> Verdict:
     verdicts = []
     for definition, role in ends:
         found = inspect(definition, default_manager(), use="spark", role=role)
-        configured = configured_of(
-            found, default_manager(), reads=role is not Role.WRITE
-        )
+        configured = settle(found, default_manager(), reads=role is not Role.WRITE)
         verdicts.append(offline_verdict(configured.config, configured.backend, role))
     return combine(*verdicts, *map(table_guarantee, pipeline.tables))
 
@@ -97,7 +96,7 @@ def errors(problems: Iterable[Problem]) -> list[Problem]:
     return [one for one in problems if one.level == "error"]
 
 
-def _end_problems(pipeline: Pipeline, source: Inspection) -> Iterator[Problem]:
+def _end_problems(pipeline: Pipeline, source: Checked) -> Iterator[Problem]:
     """Problems of each stream in its role, and of the paths from source to sinks."""
     sinks = {
         one.name: inspect(one.stream, default_manager(), use="spark", role=Role.WRITE)
@@ -122,16 +121,16 @@ def _end_problems(pipeline: Pipeline, source: Inspection) -> Iterator[Problem]:
         yield Problem("sinks", error.what, pipeline.origin, error.remedy)
 
 
-def _guaranteed(found: Inspection, role: Role) -> tuple[StreamConfig, Verdict]:
+def _guaranteed(found: Checked, role: Role) -> tuple[StreamConfig, Verdict]:
     """A stream's configuration, and the best guarantee that it can give."""
     assert found.config is not None
-    assert found.backend is not None
-    return found.config, offline_verdict(found.config, found.backend, role)
+    assert found.plugins.backend is not None
+    return found.config, offline_verdict(found.config, found.plugins.backend, role)
 
 
-def _source_problems(pipeline: Pipeline, found: Inspection) -> list[Problem]:
+def _source_problems(pipeline: Pipeline, found: Checked) -> list[Problem]:
     try:
-        configured = configured_of(found, default_manager())
+        configured = settle(found, default_manager())
         check_stream(configured.config)
         source = Source(configured)
         try:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from streamfactory.spark.pipelines.model import Pipeline
     from streamfactory.spi import StreamConfig
-    from streamfactory.wiring.config.configure import Configured
     from streamfactory.wiring.config.definition import StreamDefinition
+    from streamfactory.wiring.config.settled import Configured
 
 BAD: Final = "_error is not null"
 GOOD: Final = "_error is null"

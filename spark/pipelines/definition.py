@@ -24,21 +24,20 @@ from streamfactory.spark.pipelines.options import (
     TABLE_OPTIONS,
 )
 from streamfactory.spark.pipelines.table_guarantees import EPOCH_OPTIONS
-from streamfactory.spi import ConfigError
+from streamfactory.spi import ConfigError, Problem
 from streamfactory.wiring.config.catalogue import Catalogue
-from streamfactory.wiring.config.documents import (
-    flat,
-    open_document,
-    read_toml,
-)
-from streamfactory.wiring.config.resolution import Resolver, by_spelling
+from streamfactory.wiring.config.classification import group_properties
+from streamfactory.wiring.config.documents import clip_key, open_document, read_toml
+from streamfactory.wiring.config.files import flat, origin_of
+from streamfactory.wiring.config.resolution import resolve_options
 from streamfactory.wiring.core.nearest import nearest
+from streamfactory.wiring.options.shared import by_spelling
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from streamfactory.spi import Option, Problem
+    from streamfactory.spi import Option
     from streamfactory.wiring.config.definition import Property, StreamDefinition
     from streamfactory.wiring.config.documents import Document
 
@@ -194,7 +193,7 @@ class _Reader:
         found = []
         for index, table in enumerate(self._tables("tables")):
             pointer = f"/tables/{index}"
-            given = list(flat(self._document, table, pointer))
+            given = self._flat(table, pointer)
             more = [p for p in given if p.key.lower().startswith(_TABLE_OPTION)]
             own = [prop for prop in given if prop not in more]
             settled = self._settled(own, pointer, TABLE_OPTIONS)
@@ -240,7 +239,7 @@ class _Reader:
         """A named stream with the table's overrides, and options of the pipeline."""
         known = by_spelling(options)
         given = len(self._document.problems)
-        properties = list(flat(self._document, table, pointer))
+        properties = self._flat(table, pointer)
         own = [prop for prop in properties if prop.key.lower() in known]
         others = [prop for prop in properties if prop.key.lower() not in known]
         if len(self._document.problems) > given and "stream" in table:
@@ -280,7 +279,7 @@ class _Reader:
     def _spark(self) -> dict[str, str]:
         table = self._table("spark", required=False) or {}
         found = {}
-        for prop in flat(self._document, table, "/spark", "spark."):
+        for prop in self._flat(table, "/spark", "spark."):
             key = prop.key.replace("spark.spark.", "spark.", 1)
             if key in _NOT_HERE:
                 what, hint = "cannot be set by a pipeline", _NOT_HERE[key]
@@ -307,25 +306,29 @@ class _Reader:
         self._problem(key, "is not an array of tables", f"/{key}", hint)
         return []
 
+    def _flat(
+        self, table: Mapping[str, Any], pointer: str, prefix: str = ""
+    ) -> list[Property]:
+        """The values of a table; those that have no text are problems."""
+        found = list(flat(self._document, table, pointer, prefix))
+        problems = [one for one in found if isinstance(one, Problem)]
+        self._document.problems += problems
+        return [one for one in found if not isinstance(one, Problem)]
+
     # --- options ----------------------------------------------------------------
 
     def _settle(
         self, table: Mapping[str, Any], pointer: str, options: Sequence[Option]
     ) -> Mapping[str, Any]:
-        properties = list(flat(self._document, table, pointer))
+        properties = self._flat(table, pointer)
         return self._settled(properties, pointer, options)
 
     def _settled(
         self, properties: Sequence[Property], pointer: str, options: Sequence[Option]
     ) -> Mapping[str, Any]:
-        known = by_spelling(options)
-        near_by = [*known, *(() if pointer else _TABLES)]
-        given: dict[str, list[Property]] = {}
-        for prop in properties:
-            option = known.get(prop.key.lower())
-            if option is not None:
-                given.setdefault(option.key, []).append(prop)
-                continue
+        near_by = [*by_spelling(options), *(() if pointer else _TABLES)]
+        group, others = group_properties(options, ((p.key, p) for p in properties))
+        for prop in others:
             word = prop.key.lower()
             near = nearest(word, near_by)
             near = near or nearest(word.split(".")[0], near_by)
@@ -334,8 +337,7 @@ class _Reader:
                 f"[{pointer.split('/')[1]}]" if pointer else "a pipeline"
             )
             self._problem(prop.key, what, None, hint, prop.origin)
-        problems: list[Problem] = []
-        settings = Resolver(problems, "pipeline").resolve_all(options, given, "")
+        settings, problems = resolve_options(group, "pipeline")
         self._document.problems += [
             replace(problem, origin=problem.origin or self._at(pointer))
             for problem in problems
@@ -385,7 +387,7 @@ class _Reader:
             self._problem(key, "wants watermark.column too", f"{pointer}/{key}")
 
     def _at(self, pointer: str) -> str:
-        return self._document.origin(pointer)
+        return origin_of(self._document, pointer)
 
     def _problem(
         self,
@@ -396,7 +398,7 @@ class _Reader:
         origin: str | None = None,
     ) -> None:
         where = origin or self._at(pointer or "")
-        self._document.problem(key, what, where, hint)
+        self._document.problems.append(Problem(clip_key(key), what, where, hint))
 
 
 def _watermark(options: Mapping[str, Any]) -> Watermark | None:

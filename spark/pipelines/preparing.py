@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from streamfactory.spark.pipelines.progress import Batch
     from streamfactory.spark.pipelines.sql import Analysis
     from streamfactory.spi import Verdict
-    from streamfactory.wiring.config.configure import Configured
+    from streamfactory.wiring.config.settled import Configured
 
 
 @dataclass(frozen=True, slots=True)

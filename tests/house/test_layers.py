@@ -85,7 +85,7 @@ LAZY = {
     "spi/decoder.py": {"pyarrow"},
     "spi/envelope.py": {"pyarrow"},
     "engines/polars.py": {"polars"},
-    "wiring/config/files.py": {"javaproperties"},
+    "wiring/config/documents.py": {"javaproperties"},
     "wiring/metrics/endpoint.py": {"prometheus_client"},
     "wiring/metrics/opentelemetry.py": {"opentelemetry"},
     "wiring/metrics/spans.py": {"opentelemetry"},

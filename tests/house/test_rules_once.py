@@ -33,6 +33,10 @@ OWNERS = {
         r"(?<!def )\bconfigure\(",
         {"wiring/config/loading.py"},
     ),
+    "the steps of a configuration are run": (
+        r"(?<!def )\b(classify|resolve_values|check_rules)\(",
+        {"wiring/config/configure.py"},
+    ),
     "an author's error is translated and raised": (
         r"translate\(error.*\n\s+if found is error",
         {"wiring/core/guard.py"},

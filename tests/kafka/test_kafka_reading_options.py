@@ -16,9 +16,9 @@ from streamfactory.backends.kafka.client_pool import consumer_settings
 from streamfactory.backends.kafka.clients import Watch
 from streamfactory.backends.kafka.options import OWNED
 from streamfactory.spi import ConfigError, Partition
+from streamfactory.wiring.config.catalogue import read_definitions
 from streamfactory.wiring.config.configure import configure, inspect
 from streamfactory.wiring.config.definition import StreamDefinition
-from streamfactory.wiring.config.files import read_definitions
 from streamfactory.wiring.config.imports.pinotclients import KAFKA_CLIENT_KEYS
 from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.reading.source import Source

@@ -20,17 +20,15 @@ from streamfactory.spi import (
     choice,
     hookimpl,
 )
-from streamfactory.wiring.config.configure import (
-    Configured,
-    Inspection,
-    configure,
-    inspect,
-)
+from streamfactory.wiring.config.configure import configure, inspect
 from streamfactory.wiring.config.definition import StreamDefinition, from_mapping
+from streamfactory.wiring.config.settled import Configured
 from streamfactory.wiring.plugins.manager import PluginManager
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from streamfactory.wiring.config.crosschecks import Checked
 
 MEMORY = {"streamType": "memory", "stream.memory.topic.name": "clicks"}
 TINY = {
@@ -108,13 +106,13 @@ def check(plugins: PluginManager) -> Any:
 
     def check_them(
         properties: dict[str, Any], base: dict[str, str] = TINY, **how: Any
-    ) -> Inspection:
+    ) -> Checked:
         return inspect(from_mapping({**base, **properties}), plugins, **how)
 
     return check_them
 
 
-def problem_texts(result: Inspection) -> list[str]:
+def problem_texts(result: Checked) -> list[str]:
     """Problems without their origin, warnings marked."""
     return [
         ("" if p.level == "error" else f"{p.level}: ")
@@ -1076,7 +1074,7 @@ def test_former_spelling_works_and_names_the_new_one(
     ]
     assert found.problems[0].level == "warning"
     newer = inspect(from_mapping({**MEMORY, full_key: "5s"}), PluginManager({}))
-    assert newer.problems == []
+    assert newer.problems == ()
 
 
 def test_former_spelling_that_disagrees_with_the_new_one_is_an_error() -> None:

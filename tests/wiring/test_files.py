@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from streamfactory.spi import ConfigError
+from streamfactory.wiring.config.catalogue import read_definitions
 from streamfactory.wiring.config.definition import Property, StreamDefinition
-from streamfactory.wiring.config.files import read_definitions
 
 
 def write(folder: Path, name: str, text: str) -> Path:

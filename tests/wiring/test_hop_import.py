@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamfactory.spi import ConfigError
-from streamfactory.wiring.config.files import read_definitions
+from streamfactory.wiring.config.catalogue import read_definitions
 from streamfactory.wiring.config.imports.hop import read_hop
 
 if TYPE_CHECKING:

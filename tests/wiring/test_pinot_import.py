@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamfactory.spi import ConfigError
+from streamfactory.wiring.config.catalogue import read_definitions
 from streamfactory.wiring.config.configure import inspect
-from streamfactory.wiring.config.files import read_definitions
 from streamfactory.wiring.config.imports.pinot import read_pinot
 from streamfactory.wiring.plugins.manager import PluginManager
 

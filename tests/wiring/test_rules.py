@@ -19,7 +19,7 @@ from streamfactory.spi import (
     StreamConfig,
     hookimpl,
 )
-from streamfactory.wiring.config.configure import Inspection, inspect
+from streamfactory.wiring.config.configure import inspect
 from streamfactory.wiring.config.definition import StreamDefinition, from_mapping
 from streamfactory.wiring.plugins.manager import PluginManager, default_manager
 from streamfactory.wiring.streams.opening import open_sink
@@ -28,6 +28,8 @@ from streamfactory.wiring.streams.stream import open_stream
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from streamfactory.wiring.config.crosschecks import Checked
 
 ASKED: list[Role | None] = []
 """The roles that the rules of `ruled` were called with."""
@@ -76,7 +78,7 @@ def ruled(**options: str) -> StreamDefinition:
     return from_mapping({"streamType": "ruled", **topic, **own})
 
 
-def found(definition: StreamDefinition, use: str | None = None) -> Inspection:
+def found(definition: StreamDefinition, use: str | None = None) -> Checked:
     return inspect(definition, default_manager(), use=use)
 
 
@@ -90,7 +92,7 @@ def of(kind: str, /, **options: str) -> StreamDefinition:
     return from_mapping(given)
 
 
-def problem_texts(inspection: Inspection) -> list[str]:
+def problem_texts(inspection: Checked) -> list[str]:
     """Every problem with its level, without its origin."""
     return [
         f"{p.level}: {p}".removesuffix(f" [{p.origin}]") for p in inspection.problems

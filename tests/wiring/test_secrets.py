@@ -19,7 +19,7 @@ from streamfactory.spi.masking import mask_userinfo, mask_value
 from streamfactory.wiring.config.configure import configure, inspect
 from streamfactory.wiring.config.definition import from_mapping
 from streamfactory.wiring.config.describing import effective
-from streamfactory.wiring.config.resolution import looks_secret
+from streamfactory.wiring.options.masking import looks_secret
 from streamfactory.wiring.plugins.manager import PluginManager, default_manager
 
 SECRET = [

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamfactory.spi import Guarantee, Option, OptionType
-from streamfactory.wiring.config.resolution import by_spelling
-from streamfactory.wiring.options.shared import SHARED_OPTIONS
+from streamfactory.wiring.options.shared import SHARED_OPTIONS, by_spelling
 from streamfactory.wiring.options.types import (
     ASSIGNMENT,
     GUARANTEE,

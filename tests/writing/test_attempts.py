@@ -365,8 +365,9 @@ def test_input_is_drained_only_with_a_writer_id_and_stored_epochs(
 
 def test_sink_that_cannot_be_written_reports_it(tmp_path: Any) -> None:
     from streamfactory.spi import Backend
-    from streamfactory.wiring.config.configure import Configured, configure
+    from streamfactory.wiring.config.configure import configure
     from streamfactory.wiring.config.definition import from_mapping
+    from streamfactory.wiring.config.settled import Configured
     from streamfactory.wiring.plugins.manager import PluginManager
     from streamfactory.wiring.writing.sink import Sink
 

@@ -47,7 +47,7 @@ from streamfactory.wiring.streams.opening import open_sink
 if TYPE_CHECKING:
     from tests.zeromq.peers import Peers
 
-    from streamfactory.wiring.config.configure import Configured
+    from streamfactory.wiring.config.settled import Configured
     from streamfactory.wiring.streams.stream import Stream
 
 NUMBERS = Partition("numbers", 0)

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from streamfactory.spi import ConfigError, Problem, UnknownStream
-from streamfactory.wiring.config.files import SUFFIXES, read_definitions
+from streamfactory.wiring.config.documents import SUFFIXES, read_document
+from streamfactory.wiring.config.files import definitions_of
 from streamfactory.wiring.core.nearest import nearest
 
 if TYPE_CHECKING:
@@ -19,6 +20,15 @@ if TYPE_CHECKING:
 
 ENVIRONMENT: Final = "STREAMFACTORY_STREAMS"
 DEFAULT_FOLDER: Final = Path("configs/streams")
+
+
+def read_definitions(path: Path) -> list[StreamDefinition]:
+    """Read the definitions of one file, in the order of the file.
+
+    Raises:
+        ConfigError: config; see `definitions_of`.
+    """
+    return definitions_of(read_document(path))
 
 
 @dataclass(slots=True)
@@ -126,9 +136,10 @@ class Catalogue:
         if self._fixed is not None:
             return self._fixed
         contents = _Contents()
-        for path in self._files():
+        for document in [read_document(path) for path in self._files()]:
+            path = document.path
             try:
-                definitions = read_definitions(path)
+                definitions = definitions_of(document)
             except ConfigError as error:
                 # Not raised: a bad file must not prevent the use of streams in other
                 # files.

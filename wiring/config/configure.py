@@ -1,34 +1,51 @@
-"""Turns a definition into a `StreamConfig`; reports all problems at once."""
+"""From definitions to configurations: the steps in their order."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from streamfactory.spi import Backend, ConfigError, Decoder, Role, StreamConfig
-from streamfactory.wiring.config.validation import (
-    ConfigValidator,
-    Inspection,
-    stream_options,
-)
-from streamfactory.wiring.options.spool import PATH as SPOOL_PATH
+from streamfactory.spi import ConfigError, Problem, Role, StreamConfig
+from streamfactory.wiring.config.classification import classify, group_properties
+from streamfactory.wiring.config.crosschecks import Checked, check_rules
+from streamfactory.wiring.config.resolution import resolve_options, resolve_values
+from streamfactory.wiring.config.settled import Configured, settle
 
 if TYPE_CHECKING:
-    from streamfactory.wiring.config.definition import StreamDefinition
+    from collections.abc import Callable, Iterable, Sequence
+
+    from streamfactory.spi import Option
+    from streamfactory.wiring.config.definition import Property, StreamDefinition
     from streamfactory.wiring.plugins.manager import PluginManager
 
-__all__ = ["Configured", "Inspection", "configure", "inspect", "stream_options"]
 
+def inspect(
+    definition: StreamDefinition,
+    plugins: PluginManager,
+    *,
+    use: str | None = None,
+    allow_class_paths: bool = False,
+    role: Role | None = None,
+) -> Checked:
+    """Validate a definition offline; problems are returned, not raised.
 
-@dataclass(frozen=True, slots=True)
-class Configured:
-    """A validated configuration with its plug-ins, loaded."""
+    A known type or decoder that is not installed is a warning, and its options are not
+    checked. If the use is not known, a reference that cannot be resolved here is a
+    warning too; its setting has the value None.
 
-    config: StreamConfig
-    backend: Backend
-    decoder: Decoder | None
-    key_decoder: Decoder | None = None
-    """None if keys are not decoded."""
+    Args:
+        definition: The definition.
+        plugins: Finds types and decoders.
+        use: ``read``, ``write`` or ``spark``: options without effect there are
+            reported; None if it is not known.
+        allow_class_paths: Whether ``module:NAME`` may name a descriptor.
+        role: Whether Spark reads or writes the stream, if known; implied by the uses
+            ``read`` and ``write``.
+    """
+    classified = classify(
+        definition, plugins, use=use, allow_class_paths=allow_class_paths
+    )
+    return check_rules(resolve_values(classified, use), use, role)
 
 
 def configure(
@@ -39,93 +56,50 @@ def configure(
     allow_class_paths: bool = False,
     role: Role | None = None,
 ) -> Configured:
-    """Validate a definition for use.
-
-    Args:
-        definition: The definition.
-        plugins: Finds types and decoders.
-        use: ``read``, ``write`` or ``spark``: options without effect there are
-            reported.
-        allow_class_paths: Whether ``module:NAME`` may name a descriptor.
-        role: Whether Spark reads or writes the stream, if known; implied by the uses
-            ``read`` and ``write``.
+    """Validate a definition for use, and load its plug-ins; arguments as `inspect`.
 
     Raises:
         ConfigError: config; with all problems.
         PluginError: plugin; the type or decoder is not installed, and there is no other
             problem.
     """
-    result = inspect(
+    checked = inspect(
         definition, plugins, use=use, allow_class_paths=allow_class_paths, role=role
     )
-    return configured_of(
-        result, plugins, reads=use != "write" and role is not Role.WRITE
-    )
+    reads = use != "write" and role is not Role.WRITE
+    return settle(checked, plugins, reads=reads)
 
 
-def configured_of(
-    result: Inspection, plugins: PluginManager, *, reads: bool = True
-) -> Configured:
-    """Return an inspected configuration with its plug-ins loaded.
+def resolve_settings(
+    name: str,
+    kind: str,
+    options: Sequence[Option],
+    properties: Sequence[Property],
+    check: Callable[[StreamConfig], Iterable[Problem]],
+) -> StreamConfig:
+    """Validate the settings of a server or of the pages: they have one namespace.
 
     Args:
-        result: The result of `inspect`.
-        plugins: Finds types and decoders.
-        reads: Whether the stream is read; then through its spool, if it has one.
+        name: What is configured, for messages.
+        kind: The type of the configuration.
+        options: What can be set.
+        properties: What is set.
+        check: Yields the problems with several options, once each is valid.
 
     Raises:
-        ConfigError: config; with all problems.
-        PluginError: plugin; the type or decoder is not installed.
+        ConfigError: config; every problem at once.
     """
-    config = result.config
-    if config is None:
-        count = len(result.errors)
-        msg = f"{count} problem{'s' * (count > 1)} in the configuration"
-        raise ConfigError(
-            msg, problems=result.errors, stream=result.definition.name or None
-        )
-    # For `inspect` a missing plug-in is only a warning; here these two raise.
-    backend = result.backend or plugins.backend(config.type)
-    decoder = result.decoder
-    if config.decoder is not None and decoder is None:
-        decoder = plugins.decoder(config.decoder)
-    key_decoder = result.key_decoder or key_decoder_of(config, plugins)
-    if reads:
-        backend = reading_backend(backend, config)
-    return Configured(config, backend, decoder, key_decoder)
+    group, others = group_properties(options, ((prop.key, prop) for prop in properties))
+    settings, problems = resolve_options(group, "serve")
+    config = StreamConfig(name.removeprefix("the "), kind, settings)
+    problems[:0] = (Problem(p.key, "unknown option", p.origin) for p in others)
+    if not _errors(problems):
+        problems += check(config)
+    if errors := _errors(problems):
+        msg = f"{name} cannot be configured"
+        raise ConfigError(msg, problems=errors)
+    return replace(config, warnings=tuple(problems))
 
 
-def reading_backend(backend: Backend, config: StreamConfig) -> Backend:
-    """Return the backend that reads a stream: that of its spool, if it has one."""
-    if SPOOL_PATH not in config:
-        return backend
-    # Imported here: Arrow is loaded only to read through a spool.
-    from streamfactory.wiring.spool.reading import read_through_spool
-
-    return read_through_spool(backend, config)
-
-
-def key_decoder_of(config: StreamConfig, plugins: PluginManager) -> Decoder | None:
-    """Return the key decoder of a configuration; None if keys are not decoded."""
-    name = config.get("key.decoder.class.name")
-    return None if name is None else plugins.decoder(name.lower())
-
-
-def inspect(
-    definition: StreamDefinition,
-    plugins: PluginManager,
-    *,
-    use: str | None = None,
-    allow_class_paths: bool = False,
-    role: Role | None = None,
-) -> Inspection:
-    """Validate a definition offline; problems are returned, not raised.
-
-    A known type or decoder that is not installed is a warning, and its options are not
-    checked. If the use is not known, a reference that cannot be resolved here is a
-    warning too; its setting has the value None.
-    """
-    validator = ConfigValidator(
-        definition, plugins, use=use, allow_class_paths=allow_class_paths, role=role
-    )
-    return validator.validate()
+def _errors(problems: Sequence[Problem]) -> list[Problem]:
+    return [problem for problem in problems if problem.level == "error"]

@@ -1,16 +1,23 @@
-"""Rules over several options: which exclude, require or bound each other."""
+"""Step 4 of a configuration: rules over several values, and the type's own rules."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from streamfactory.spi import Problem
+from streamfactory.spi import Problem, Role
+from streamfactory.spi.references import has_reference
+from streamfactory.wiring.config.guarantees import guarantee_problems
+from streamfactory.wiring.options.spool import PATH as SPOOL_PATH
+from streamfactory.wiring.options.spool import spool_strays, transport_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from streamfactory.spi import Backend
+    from streamfactory.spi import Backend, StreamConfig
     from streamfactory.spi.config import Setting
+    from streamfactory.wiring.config.classification import StreamPlugins
+    from streamfactory.wiring.config.resolution import Resolved
 
 _EXCLUSIVE: Final = (
     ("topic.name", "subscribe", "subscribePattern", "assign"),
@@ -26,9 +33,60 @@ _NEEDS: Final = (
 )
 
 
-def cross_checks(
-    settings: Mapping[str, Setting], use: str | None, backend: Backend | None = None
-) -> list[Problem]:
+_ROLES: Final = {role.value: role for role in Role}
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A configuration that was checked: valid, or with errors."""
+
+    name: str
+    """Name of the definition; may be empty."""
+    config: StreamConfig | None
+    """None if there are errors."""
+    plugins: StreamPlugins
+    problems: tuple[Problem, ...]
+
+    @property
+    def errors(self) -> list[Problem]:
+        """The errors."""
+        return _errors(self.problems)
+
+    @property
+    def warnings(self) -> list[Problem]:
+        """The warnings."""
+        return [p for p in self.problems if p.level != "error"]
+
+
+def check_rules(
+    resolved: Resolved, use: str | None = None, role: Role | None = None
+) -> Checked:
+    """Check rules over several values; connects to nothing.
+
+    Args:
+        resolved: The values.
+        use: ``read``, ``write`` or ``spark``; None if it is not known.
+        role: Whether Spark reads or writes the stream, if known; implied by the uses
+            ``read`` and ``write``.
+    """
+    config, plugins = resolved.config, resolved.plugins
+    problems = [*resolved.problems, *_rules(config.settings, use, plugins.backend)]
+    valid = not _errors(problems)
+    if valid:
+        role = role or _ROLES.get(use or "")
+        problems += _type_rules(config, plugins.backend, use, role)
+        valid = not _errors(problems)
+    return Checked(
+        resolved.name,
+        replace(config, warnings=tuple(problems)) if valid else None,
+        plugins,
+        tuple(problems),
+    )
+
+
+def _rules(
+    settings: Mapping[str, Setting], use: str | None, backend: Backend | None
+) -> Iterator[Problem]:
     """Yield problems among options that are each valid.
 
     Args:
@@ -38,18 +96,18 @@ def cross_checks(
     """
     known = {k: s for k, s in settings.items() if s.secret or s.value is not None}
     given = {k: s for k, s in known.items() if s.origin != "default"}
-    problems = [*_exclusions(given), *_bounds(known, given), *_decoding(known, given)]
+    yield from _exclusions(given)
+    yield from _bounds(known, given)
+    yield from _decoding(known, given)
     consumer_type = given.get("consumer.type")
     if consumer_type and consumer_type.value == "highlevel" and use in (None, "read"):
         needed = ["group.id"]
         if not _keeps_groups(backend):
             needed.append("checkpoint.location")
-        problems += [
-            Problem(key, "is required by consumer.type=highlevel", consumer_type.origin)
-            for key in needed
-            if key not in settings
-        ]
-    return problems
+        for key in needed:
+            if key not in settings:
+                what = "is required by consumer.type=highlevel"
+                yield Problem(key, what, consumer_type.origin)
 
 
 def _keeps_groups(backend: Backend | None) -> bool:
@@ -118,3 +176,46 @@ def _decoding(
         if setting is not None and setting.value != nothing:
             what = "has no effect: this stream has no decoder"
             yield Problem(setting.full_key, what, setting.origin, level="warning")
+
+
+# --- rules of the type ------------------------------------------------------------
+
+
+def _type_rules(
+    config: StreamConfig, backend: Backend | None, use: str | None, role: Role | None
+) -> list[Problem]:
+    """Return problems by the type's own rules, with the spool, and of the guarantee."""
+    unresolved = (
+        setting.value is None and not setting.secret and has_reference(setting.text)
+        for setting in config.settings.values()
+    )
+    if backend is None or any(unresolved):
+        return []
+    problems, reads = list[Problem](), role is not Role.WRITE
+    spooled = SPOOL_PATH in config and reads
+    try:
+        if backend.check_options is not None:
+            # Options for readers of a spool do not apply to the transport.
+            checked = transport_options(config) if spooled else config
+            problems += backend.check_options(checked, role)
+        if reads:
+            problems += spool_strays(config)
+        if spooled:
+            # Imported here: Arrow is loaded only to read through a spool.
+            from streamfactory.wiring.spool.reading import read_through_spool
+            from streamfactory.wiring.spool.rules import spool_problems
+
+            problems += spool_problems(config, backend)
+            backend = read_through_spool(backend, config)
+        if use is None and not _errors(problems):
+            # If the use is known, the guarantee is checked there, with the writer id.
+            problems += guarantee_problems(config, backend)
+    except Exception as error:  # noqa: BLE001 - the plug-in's code
+        what = f"checking its options failed: {type(error).__name__}: {error}"
+        hint = f"report it to the author of the stream type {config.type!r}"
+        return [Problem(f"stream.{config.type}", what, "", hint)]
+    return problems
+
+
+def _errors(problems: Iterable[Problem]) -> list[Problem]:
+    return [problem for problem in problems if problem.level == "error"]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamfactory.spi import ConfigError, Problem
 from streamfactory.wiring.core.nearest import nearest
+from streamfactory.wiring.options.texts import canonical_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -116,19 +117,15 @@ def canonical_texts(properties: Mapping[str, Any]) -> dict[str, str]:
         for key in keys
         if not isinstance(key, str)
     ]
-    problems += [
-        Problem(str(key), f"is a {type(value).__name__}, expected a string", "argument")
-        for key, value in properties.items()
-        if not isinstance(value, str | int | bool)
-    ]
+    texts = dict[str, str]()
+    for key, value in properties.items():
+        text = canonical_text(value)
+        if text is None:
+            what = f"is a {type(value).__name__}, expected a string"
+            problems.append(Problem(str(key), what, "argument"))
+        else:
+            texts[key] = text
     if problems:
         msg = "the configuration must be a map of strings"
         raise ConfigError(msg, problems=problems)
-    return {key: canonical_text(value) for key, value in properties.items()}
-
-
-def canonical_text(value: str | int | bool) -> str:
-    """Return the text of a value: ``true``, ``42``, or the string itself."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
+    return texts

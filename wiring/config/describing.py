@@ -21,8 +21,8 @@ from streamfactory.spi import (
 )
 from streamfactory.spi.claims import sink_guarantee, source_guarantee
 from streamfactory.spi.masking import MASK, mask_value
-from streamfactory.wiring.config.configure import stream_options
-from streamfactory.wiring.config.resolution import looks_secret
+from streamfactory.wiring.options.masking import looks_secret
+from streamfactory.wiring.options.shared import stream_options
 from streamfactory.wiring.options.vocabulary import FRAMEWORK_OPTIONS
 
 if TYPE_CHECKING:

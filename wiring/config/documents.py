@@ -1,17 +1,18 @@
-"""A configuration file while it is parsed: its text, its lines, its problems."""
+"""Step 1 of a configuration file: parses its text, and notes the line of each key."""
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from streamfactory.spi import ConfigError, Problem
-from streamfactory.wiring.config.definition import Property
+from streamfactory.wiring.options.texts import pointer_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 MAX_BYTES: Final = 1 << 20
@@ -24,13 +25,19 @@ MAX_VALUES: Final = 20_000
 """Maximum number of keys and array elements in one file."""
 _LONGEST_KEY: Final = 200
 """Maximum characters of a key in messages."""
-_LONGEST_INTEGER: Final = 256
-"""Maximum bits of a number. Python refuses to format thousands of digits."""
+
+
+class Line(NamedTuple):
+    """A property of a Java properties file."""
+
+    key: str
+    text: str
+    number: int
 
 
 @dataclass(slots=True)
 class Document:
-    """One file while it is parsed."""
+    """One file as it was parsed."""
 
     path: Path
     text: str
@@ -39,20 +46,10 @@ class Document:
     headers: dict[str, int] = field(default_factory=dict)
     """The line of each table of a TOML file."""
     problems: list[Problem] = field(default_factory=list)
-
-    def origin(self, pointer: str) -> str:
-        """Return ``path:line`` of a key or the nearest enclosing key, or the path."""
-        line = self.lines.get(pointer) or self.headers.get(pointer)
-        while line is None and pointer:
-            pointer = pointer.rpartition("/")[0]
-            line = self.lines.get(pointer) or self.headers.get(pointer)
-        return str(self.path) if line is None else f"{self.path}:{line}"
-
-    def problem(
-        self, key: str, what: str, origin: str, suggestion: str | None = None
-    ) -> None:
-        """Add one."""
-        self.problems.append(Problem(clip_key(key), what, origin, suggestion))
+    body: Any = None
+    """What `read_document` parsed: an object, or `Line` by line."""
+    failure: ConfigError | None = None
+    """Why `read_document` could not parse it."""
 
     def check_size(
         self, *, depth: int = 0, pointer: int = 0, values: int = 0, line: int = 1
@@ -91,49 +88,23 @@ def clip_key(key: str) -> str:
     return key if len(key) <= _LONGEST_KEY else f"{key[: _LONGEST_KEY - 3]}..."
 
 
-def canonical_text(value: object) -> str | None:
-    """Return the text of a string, an integer or a boolean; None for anything else."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int) and value.bit_length() > _LONGEST_INTEGER:
-        return None
-    return str(value) if isinstance(value, str | int) else None
+def read_document(path: Path) -> Document:
+    """Read and parse a file by its suffix; a failure is kept in the document.
 
-
-def not_text(value: object) -> str:
-    """Return why a value has no canonical text, as the end of a sentence."""
-    if value is None:
-        return "is null: omit the key"
-    if isinstance(value, dict):
-        return "is an object, expected a string"
-    if isinstance(value, list):
-        return "is an array: write a string, a,b,c"
-    if isinstance(value, int):
-        return "is a number of more than 256 bits: put it in quotes"
-    if isinstance(value, float):
-        return "is a number with a fraction or exponent: put it in quotes"
-    return f"is a {type(value).__name__}: put it in quotes"
-
-
-def flat(
-    document: Document, table: Mapping[str, Any], pointer: str, prefix: str = ""
-) -> Iterator[Property]:
-    """Return the values of a table, with inner tables flattened by dots."""
-    for name, value in table.items():
-        key, place = prefix + name, pointer + pointer_of(name)
-        if isinstance(value, dict):
-            yield from flat(document, value, place, f"{key}.")
-            continue
-        text, origin = canonical_text(value), document.origin(place)
-        if text is None:
-            document.problem(key, not_text(value), origin)
-        else:
-            yield Property(key, text, origin)
-
-
-def pointer_of(*keys: str) -> str:
-    """Return the JSON pointer (RFC 6901) of a path of keys."""
-    return "".join(f"/{k.replace('~', '~0').replace('/', '~1')}" for k in keys)
+    Args:
+        path: Ends in one of `SUFFIXES`.
+    """
+    parse = _PARSERS.get(path.suffix.lower())
+    if parse is None:
+        known = f"known are {', '.join(SUFFIXES)}"
+        failure = ConfigError(f"{str(path)!r} has an unknown suffix: {known}")
+        return Document(path, "", failure=failure)
+    try:
+        document = open_document(path)
+        document.body = parse(document)
+    except ConfigError as error:
+        return Document(path, "", failure=error)
+    return document
 
 
 def open_document(path: Path) -> Document:
@@ -300,3 +271,79 @@ def syntax(
     text = f"is not {kind}: {what} (line {line}, column {column})"
     problem = Problem(document.path.name, text, f"{document.path}:{line}:{column}")
     return refusal(str(document.path), [problem])
+
+
+# --- JSON -----------------------------------------------------------------------
+
+_JSON_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],]')
+
+
+def _read_json(document: Document) -> dict[str, Any]:
+    try:
+        body = json.loads(document.text)
+    except json.JSONDecodeError as error:
+        place = error.lineno, error.colno
+        raise syntax(document, "JSON", error.msg, place) from error
+    except (ValueError, RecursionError) as error:
+        raise syntax(document, "JSON", unparsable(error), (1, 1)) from error
+    if not isinstance(body, dict):
+        raise syntax(document, "a JSON object", "expected { at the beginning", (1, 1))
+    _find_json_lines(document)
+    return body
+
+
+def _find_json_lines(document: Document) -> None:
+    """Note the line of each key and of each object in an array, and repeated keys."""
+    line, end, values = 1, 0, 0
+    inside: list[str | int | None] = []  # key or index of each open value
+    for match in _JSON_TOKEN.finditer(document.text):
+        line += document.text.count("\n", end, match.start())
+        mark, end = match[0], match.start()
+        values += mark in ",{["
+        document.check_size(depth=len(inside), values=values, line=line)
+        if mark in "{[":
+            if inside and isinstance(inside[-1], int):
+                document.lines[pointer_of(*map(str, inside))] = line
+            inside.append(None if mark == "{" else 0)
+        elif mark in "}]":
+            inside.pop()
+        elif mark == ",":
+            last = inside[-1]
+            inside[-1] = last + 1 if isinstance(last, int) else None
+        elif inside and inside[-1] is None:
+            inside[-1] = key = str(json.loads(mark))
+            pointer = pointer_of(*map(str, inside))
+            document.check_size(pointer=len(pointer), line=line)
+            if pointer in document.lines:
+                first = document.lines[pointer]
+                what = f"is defined twice; first at {document.path}:{first}"
+                origin = f"{document.path}:{line}"
+                document.problems.append(Problem(clip_key(key), what, origin))
+            document.lines[pointer] = line
+
+
+# --- Java properties ------------------------------------------------------------
+
+
+def _read_properties(document: Document) -> list[Line]:
+    import javaproperties
+
+    found, line = list[Line](), 1
+    try:
+        for element in javaproperties.parse(document.text):
+            if isinstance(element, javaproperties.KeyValue):
+                document.check_size(values=len(found), line=line)
+                found.append(Line(element.key, element.value, line))
+            line += len(re.findall(r"\r\n|\r|\n", element.source))
+    except javaproperties.InvalidUEscapeError as error:
+        what = f"{error.escape} is not an escape: \\u takes four hexadecimal digits"
+        raise syntax(document, "a properties file", what, (line, 1)) from error
+    return found
+
+
+_PARSERS: Final[Mapping[str, Callable[[Document], Any]]] = {
+    ".toml": read_toml,
+    ".json": _read_json,
+    ".properties": _read_properties,
+}
+SUFFIXES: Final = tuple(_PARSERS)

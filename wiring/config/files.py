@@ -1,34 +1,24 @@
-"""Reads one file into stream definitions: ours, Java properties, Pinot's, Hop's.
+"""Step 1 of a configuration file: stream definitions from what was parsed.
 
-Only the form of the file is validated. Each property has the line where it was found,
-and all problems of a file are reported at once.
+Ours, Java properties, Pinot's and Hop's. Only the form is validated. Each property has
+the line where it was found, and all problems of a file are reported at once.
 """
 
 from __future__ import annotations
 
-import json
 import re
+from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from streamfactory.spi import ConfigError
+from streamfactory.spi import ConfigError, Problem
 from streamfactory.wiring.config.definition import Property, StreamDefinition
-from streamfactory.wiring.config.documents import (
-    Document,
-    flat,
-    open_document,
-    pointer_of,
-    read_toml,
-    refusal,
-    syntax,
-    unparsable,
-)
+from streamfactory.wiring.config.documents import Document, clip_key, refusal
 from streamfactory.wiring.core.nearest import nearest
+from streamfactory.wiring.options.texts import canonical_text, not_text, pointer_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-SUFFIXES: Final = (".toml", ".json", ".properties")
+    from collections.abc import Mapping
 
 _MEMBERS: Final = ("name", "description", "properties")
 _PINOT_MEMBERS: Final = re.compile(
@@ -37,61 +27,142 @@ _PINOT_MEMBERS: Final = re.compile(
 )
 
 
-def read_definitions(path: Path) -> list[StreamDefinition]:
-    """Read the definitions of one file, in the order of the file.
+def definitions_of(document: Document) -> list[StreamDefinition]:
+    """Return the definitions of a file, in its order.
 
     Args:
-        path: Ends in one of `SUFFIXES`. The kind of a JSON file is detected by its
+        document: Of `read_document`. The kind of a JSON file is detected by its
             content.
 
     Raises:
         ConfigError: config; the file cannot be read, or is malformed; with all
             problems.
     """
-    readers: Mapping[str, Callable[[Document], list[StreamDefinition]]] = {
-        ".toml": _read_toml,
-        ".json": _read_json,
-        ".properties": _read_properties,
-    }
-    reader = readers.get(path.suffix.lower())
-    if reader is None:
-        msg = f"{str(path)!r} has an unknown suffix: known are {', '.join(SUFFIXES)}"
-        raise ConfigError(msg)
-    document = open_document(path)
-    definitions = reader(document)
-    first: dict[str, StreamDefinition] = {}
+    if document.failure is not None:
+        raise document.failure
+    body, problems = document.body, list(document.problems)
+    definitions: list[StreamDefinition] = []
+    if isinstance(body, list):
+        found = _of_lines(document)
+    elif document.path.suffix.lower() == ".json":
+        found = _of_json(document)
+    else:
+        found = _own(document)
+    for one in found:
+        if isinstance(one, Problem):
+            problems.append(one)
+        else:
+            definitions.append(one)
+    names, origin = list[str](), origin_of(document, "/name")
     for definition in definitions:
-        known = first.setdefault(definition.name, definition)
-        _check_name(document, definition, again=known is not definition)
-        _check_properties(document, definition)
-    if document.problems:
-        raise refusal(str(path), document.problems)
+        name = definition.name
+        problems += _name_problems(name, origin, again=name in names)
+        problems += _property_problems(definition)
+        names.append(name)
+    if problems:
+        raise refusal(str(document.path), problems)
     return definitions
 
 
-# --- the file -------------------------------------------------------------------
+def origin_of(document: Document, pointer: str) -> str:
+    """Return ``path:line`` of a key or the nearest enclosing key, or the path."""
+    line = document.lines.get(pointer) or document.headers.get(pointer)
+    while line is None and pointer:
+        pointer = pointer.rpartition("/")[0]
+        line = document.lines.get(pointer) or document.headers.get(pointer)
+    return str(document.path) if line is None else f"{document.path}:{line}"
 
 
-def _check_name(
-    document: Document, definition: StreamDefinition, *, again: bool
-) -> None:
-    name, origin = definition.name, document.origin("/name")
+def flat(
+    document: Document, table: Mapping[str, Any], pointer: str, prefix: str = ""
+) -> Iterator[Property | Problem]:
+    """Yield the values of a table, with inner tables flattened by dots."""
+    for name, value in table.items():
+        key, place = prefix + name, pointer + pointer_of(name)
+        if isinstance(value, dict):
+            yield from flat(document, value, place, f"{key}.")
+            continue
+        text, origin = canonical_text(value), origin_of(document, place)
+        if text is None:
+            yield Problem(clip_key(key), not_text(value), origin)
+        else:
+            yield Property(key, text, origin)
+
+
+# --- the kinds of files -----------------------------------------------------------
+
+_Found = Iterator[StreamDefinition | Problem]
+
+
+def _own(document: Document) -> _Found:
+    body: Mapping[str, Any] = document.body
+    for key in body:
+        if key not in _MEMBERS:
+            near = nearest(key, _MEMBERS)
+            hint = f"did you mean {near}?" if near else "options go under properties"
+            origin, what = origin_of(document, pointer_of(key)), "is not a key of a "
+            yield Problem(clip_key(key), what + "stream definition", origin, hint)
+    words = {"name": document.path.stem, "description": ""}
+    for key in [key for key in words if key in body]:
+        if isinstance(body[key], str):
+            words[key] = body[key]
+        else:
+            yield Problem(key, "is not a string", origin_of(document, f"/{key}"))
+    table, properties = body.get("properties"), list[Property]()
+    if not isinstance(table, dict):
+        what = "is missing" if table is None else "is not a table of keys and values"
+        yield Problem("properties", what, origin_of(document, "/properties"))
+        table = {}
+    for found in flat(document, table, "/properties"):
+        if isinstance(found, Problem):
+            yield found
+        else:
+            properties.append(found)
+    name, origin = words["name"], str(document.path)
+    yield StreamDefinition(name, tuple(properties), words["description"], origin)
+
+
+def _of_json(document: Document) -> _Found:
+    # Imported here: most files have our own format and do not need these.
+    if "dataStream" in document.body:
+        from streamfactory.wiring.config.imports.hop import read_hop as read
+    elif "properties" not in document.body and any(
+        map(_PINOT_MEMBERS.fullmatch, document.body)
+    ):
+        from streamfactory.wiring.config.imports.pinot import read_pinot as read
+    else:
+        yield from _own(document)
+        return
+    try:
+        yield from read(document.body, partial(origin_of, document), document.path.stem)
+    except ConfigError as error:
+        if not error.problems:
+            raise
+        yield from error.problems
+
+
+def _of_lines(document: Document) -> _Found:
+    origin = str(document.path)
+    properties = (Property(k, text, f"{origin}:{n}") for k, text, n in document.body)
+    yield StreamDefinition(document.path.stem, tuple(properties), origin=origin)
+
+
+# --- rules for all kinds ----------------------------------------------------------
+
+
+def _name_problems(name: str, origin: str, *, again: bool) -> Iterator[Problem]:
     if not name.strip() or name != name.strip():
-        document.problem(
-            "name", f"{name!r} is empty, or has leading or trailing blanks", origin
-        )
+        what = f"{name!r} is empty, or has leading or trailing blanks"
+        yield Problem("name", what, origin)
     # Names are never used as paths, and must not look like paths.
     elif name in (".", "..") or not name.isprintable() or re.search(r"[/\\]", name):
-        what = (
-            f"{name!r} is not a valid name: it has a slash, backslash or "
-            f"control character"
-        )
-        document.problem("name", what, origin)
+        what = "is not a valid name: it has a slash, backslash or control character"
+        yield Problem("name", f"{name!r} {what}", origin)
     if again:
-        document.problem("name", f"{name!r} names two streams of this file", origin)
+        yield Problem("name", f"{name!r} names two streams of this file", origin)
 
 
-def _check_properties(document: Document, definition: StreamDefinition) -> None:
+def _property_problems(definition: StreamDefinition) -> Iterator[Problem]:
     seen: dict[str, Property] = {}
     for prop in definition.properties:
         first = seen.setdefault(prop.key.lower(), prop)
@@ -99,134 +170,9 @@ def _check_properties(document: Document, definition: StreamDefinition) -> None:
             same = first.key == prop.key
             other = "" if same else f" in another case, as {first.key}"
             what = f"is defined twice{other}; first at {first.origin}"
-            document.problem(prop.key, what, prop.origin)
+            yield Problem(clip_key(prop.key), what, prop.origin)
         try:
             f"{prop.key}{prop.text}".encode()
         except UnicodeEncodeError:
             what = "contains a lone surrogate (half of a character)"
-            document.problem(ascii(prop.key), what, prop.origin)
-
-
-# --- ours -----------------------------------------------------------------------
-
-
-def _own(document: Document, body: Mapping[str, Any]) -> list[StreamDefinition]:
-    for key in body:
-        if key not in _MEMBERS:
-            near = nearest(key, _MEMBERS)
-            hint = f"did you mean {near}?" if near else "options go under properties"
-            origin = document.origin(pointer_of(key))
-            document.problem(key, "is not a key of a stream definition", origin, hint)
-    words = {"name": document.path.stem, "description": ""}
-    for key in [key for key in words if key in body]:
-        if isinstance(body[key], str):
-            words[key] = body[key]
-        else:
-            document.problem(key, "is not a string", document.origin(f"/{key}"))
-    table = body.get("properties")
-    if not isinstance(table, dict):
-        what = "is missing" if table is None else "is not a table of keys and values"
-        document.problem("properties", what, document.origin("/properties"))
-        table = {}
-    properties = tuple(flat(document, table, "/properties"))
-    name, origin = words["name"], str(document.path)
-    return [StreamDefinition(name, properties, words["description"], origin)]
-
-
-# --- TOML -----------------------------------------------------------------------
-
-
-def _read_toml(document: Document) -> list[StreamDefinition]:
-    return _own(document, read_toml(document))
-
-
-# --- JSON -----------------------------------------------------------------------
-
-_JSON_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],]')
-
-
-def _read_json(document: Document) -> list[StreamDefinition]:
-    try:
-        body = json.loads(document.text)
-    except json.JSONDecodeError as error:
-        place = error.lineno, error.colno
-        raise syntax(document, "JSON", error.msg, place) from error
-    except (ValueError, RecursionError) as error:
-        raise syntax(document, "JSON", unparsable(error), (1, 1)) from error
-    if not isinstance(body, dict):
-        raise syntax(document, "a JSON object", "expected { at the beginning", (1, 1))
-    _find_json_lines(document)
-    reader = _json_reader(body)
-    if reader is None:
-        return _own(document, body)
-    try:
-        return reader(body, document.origin, document.path.stem)
-    except ConfigError as error:
-        if not error.problems:
-            raise
-        document.problems += error.problems
-        return []
-
-
-def _json_reader(
-    body: Mapping[str, Any],
-) -> Callable[..., list[StreamDefinition]] | None:
-    # Imported here: most files have our own format and do not need these.
-    if "dataStream" in body:
-        from streamfactory.wiring.config.imports.hop import read_hop
-
-        return read_hop
-    if "properties" not in body and any(map(_PINOT_MEMBERS.fullmatch, body)):
-        from streamfactory.wiring.config.imports.pinot import read_pinot
-
-        return read_pinot
-    return None
-
-
-def _find_json_lines(document: Document) -> None:
-    """Note the line of each key and of each object in an array, and repeated keys."""
-    line, end, values = 1, 0, 0
-    inside: list[str | int | None] = []  # key or index of each open value
-    for match in _JSON_TOKEN.finditer(document.text):
-        line += document.text.count("\n", end, match.start())
-        mark, end = match[0], match.start()
-        values += mark in ",{["
-        document.check_size(depth=len(inside), values=values, line=line)
-        if mark in "{[":
-            if inside and isinstance(inside[-1], int):
-                document.lines[pointer_of(*map(str, inside))] = line
-            inside.append(None if mark == "{" else 0)
-        elif mark in "}]":
-            inside.pop()
-        elif mark == ",":
-            last = inside[-1]
-            inside[-1] = last + 1 if isinstance(last, int) else None
-        elif inside and inside[-1] is None:
-            inside[-1] = key = str(json.loads(mark))
-            pointer = pointer_of(*map(str, inside))
-            document.check_size(pointer=len(pointer), line=line)
-            if pointer in document.lines:
-                what = f"is defined twice; first at {document.origin(pointer)}"
-                document.problem(key, what, f"{document.path}:{line}")
-            document.lines[pointer] = line
-
-
-# --- Java properties ------------------------------------------------------------
-
-
-def _read_properties(document: Document) -> list[StreamDefinition]:
-    import javaproperties
-
-    properties, line = list[Property](), 1
-    try:
-        for element in javaproperties.parse(document.text):
-            if isinstance(element, javaproperties.KeyValue):
-                document.check_size(values=len(properties), line=line)
-                origin = f"{document.path}:{line}"
-                properties.append(Property(element.key, element.value, origin))
-            line += len(re.findall(r"\r\n|\r|\n", element.source))
-    except javaproperties.InvalidUEscapeError as error:
-        what = f"{error.escape} is not an escape: \\u takes four hexadecimal digits"
-        raise syntax(document, "a properties file", what, (line, 1)) from error
-    origin = str(document.path)
-    return [StreamDefinition(document.path.stem, tuple(properties), origin=origin)]
+            yield Problem(clip_key(ascii(prop.key)), what, prop.origin)

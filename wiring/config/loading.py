@@ -9,17 +9,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from streamfactory.wiring.config.configure import (
-    Configured,
-    configure,
-    key_decoder_of,
-    reading_backend,
-)
+from streamfactory.wiring.config.configure import configure
 from streamfactory.wiring.config.definition import StreamDefinition, from_mapping
 from streamfactory.wiring.plugins.manager import PluginManager, default_manager
 
 if TYPE_CHECKING:
-    from streamfactory.spi import Role, StreamConfig
+    from streamfactory.spi import Role
+    from streamfactory.wiring.config.settled import Configured
 
 Named = str | Mapping[str, Any] | StreamDefinition
 """The name of a stream in the catalogue, its properties, or its definition."""
@@ -79,21 +75,3 @@ def load(
     if not quiet:
         return found
     return replace(found, config=replace(found.config, warnings=()))
-
-
-def load_again(config: StreamConfig, *, reads: bool = True) -> Configured:
-    """Load the plug-ins of a configuration that another process has sent.
-
-    Args:
-        config: Validated in another process.
-        reads: Whether the stream is read; then through its spool, if it has one.
-
-    Raises:
-        PluginError: plugin; the type or a decoder is not installed here.
-    """
-    plugins = default_manager()
-    backend = plugins.backend(config.type)
-    if reads:
-        backend = reading_backend(backend, config)
-    decoder = None if config.decoder is None else plugins.decoder(config.decoder)
-    return Configured(config, backend, decoder, key_decoder_of(config, plugins))

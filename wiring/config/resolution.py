@@ -1,236 +1,180 @@
-"""Resolves the value of each option, for backends and decoders alike."""
+"""Step 3 of a configuration: resolves references, and parses each value."""
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-from streamfactory.spi import ConfigError, Option, Problem
+from streamfactory.spi import ConfigError, Option, Problem, StreamConfig
 from streamfactory.spi.config import Setting
 from streamfactory.spi.masking import MASK, mask_value, userinfo_secrets
 from streamfactory.spi.references import has_reference, malformed, resolve
 from streamfactory.wiring.core.nearest import nearest
+from streamfactory.wiring.options.masking import clip, looks_secret
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterator, Sequence
 
+    from streamfactory.wiring.config.classification import (
+        Classified,
+        OptionGroup,
+        StreamPlugins,
+    )
     from streamfactory.wiring.config.definition import Property
 
-_WORD_ENDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[._-]+")
-_SECRETIVE: Final = re.compile(
-    r"passw|passphrase|secret|credential|jaas|token\b"
-    r"|\b(api|access|private|shared|account|ssl|tls|keystore|signing) ?key\b"
-    r"|\bkey pem$|\buser info$|\bauth params$"
-)
-_ABOUT: Final = re.compile(
-    r" (location|file|path|url|uri|endpoint|name|class|type|format|mechanism|provider"
-    r"|algorithm|alias|id|ms|millis|seconds|enable|enabled)$"
-)
-"""Endings of keys whose value is about a secret, not a secret: a path, a kind, a
-time."""
-
-
-def looks_secret(key: str) -> bool:
-    """Whether an undeclared key looks like that of a secret."""
-    words = _WORD_ENDS.sub(" ", key).lower()
-    return _SECRETIVE.search(words) is not None and _ABOUT.search(words) is None
-
-
-def clip(text: str) -> str:
-    """Return a value for a message: masked, quoted and shortened."""
-    shown = mask_value(text)
-    return repr(shown) if len(shown) <= 80 else f"{shown[:77]!r}..."
-
-
+_WRITE_REFERENCE: Final = "write ${env:NAME} or ${file:PATH}"
 _NO_UNSETTING: Final = (
     "an empty value does not remove a property: remove it from the definition (with "
     "--unset on the command line), or set the default"
 )
+_KEYS: Final = "key.decoder.prop."
 
 
-def resolved_or_empty(text: str) -> str:
-    """Resolve the references of a text; empty if one cannot be resolved."""
-    try:
-        return resolve(text)
-    except ConfigError:
-        return ""  # reported with the option itself
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """The values of a stream. Without errors, each is valid by itself."""
+
+    name: str
+    """Name of the definition; may be empty."""
+    config: StreamConfig
+    plugins: StreamPlugins
+    problems: tuple[Problem, ...]
 
 
-def by_spelling(options: Iterable[Option]) -> dict[str, Option]:
-    """Return options by all spellings of their keys, in lower case."""
-    return {
-        spelling.lower(): option for option in options for spelling in option.spellings
-    }
-
-
-def example_of(option: Option) -> str | None:
-    """Return the option's example as a suggestion, if it has one."""
-    return None if option.example is None else f"for example {option.example}"
-
-
-class Resolver:
-    """Resolves properties to settings, and collects problems.
-
-    If the use is not known, a reference that cannot be resolved here is a warning, and
-    its setting has the value None.
+def resolve_values(classified: Classified, use: str | None = None) -> Resolved:
+    """Resolve the values of a stream.
 
     Args:
-        problems: The list to add problems to.
-        use: ``read``, ``write``, ``spark``; None if the use is not known.
+        classified: The properties by what they set.
+        use: ``read``, ``write`` or ``spark``: options without effect there are
+            reported. If it is None, a reference that cannot be resolved here is a
+            warning, and its setting has the value None.
     """
-
-    def __init__(self, problems: list[Problem], use: str | None) -> None:
-        self._problems = problems
-        self._use = use
-
-    def given(
-        self, option: Option, full_key: str, properties: list[Property]
-    ) -> Setting | None:
-        """Return the setting of an option that is set, once or by several spellings."""
-        first = properties[0]
-        for other in properties[1:]:
-            if not _agree(option, first.text, other.text):
-                mine, theirs = (
-                    MASK if option.secret else clip(p.text) for p in (first, other)
-                )
-                what = f"is {mine}, but {other.key} is {theirs} [{other.origin}]"
-                self.error(first.key, what, first.origin, "keep one of them")
-                return None
-        for one in properties:
-            if any(_ends_with(one.key, former) for former in option.former):
-                self.warn(one.key, "is deprecated", one.origin, f"write {full_key}")
-        self._advise(option, first)
-        if option.required and not first.text.strip():
-            what = "is empty, but required"
-            self.error(first.key, what, first.origin, example_of(option))
-            return None
-        if not self.well_formed(first, secret=option.secret):
-            return None
-        if option.secret:
-            self.literal_secret(first)
-            return Setting(
-                option.key, full_key, first.text, None, first.origin, secret=True
+    settings, more = resolve_options(classified.framework, use)
+    problems = [*classified.problems, *more]
+    own, more = resolve_options(classified.own, use)
+    problems += more
+    decoder, more = resolve_options(classified.decoder_options, use)
+    problems += more
+    keys, more = resolve_options(classified.key_options, use)
+    problems += more
+    settings |= own | {_KEYS + key: setting for key, setting in keys.items()}
+    client: dict[str, dict[str, Setting]] = {}
+    for namespace, properties in classified.client.items():
+        for key, prop in properties:
+            secret = looks_secret(key)
+            problems += _client_problems(prop, use, secret=secret)
+            client.setdefault(namespace, {})[key] = Setting(
+                key, prop.key, prop.text, None, prop.origin, secret, passed=True
             )
-        parsed = self._parse(option, first)
-        if parsed is None:
-            return None
-        return Setting(option.key, full_key, first.text, parsed[0], first.origin)
+    for _, prop in classified.meta:
+        if looks_secret(prop.key):
+            problems += _literal_secret(prop, use)
+    name, topic = classified.definition.name, settings.get("topic.name")
+    shown = "*" if topic is None else topic.value or topic.text
+    config = StreamConfig(
+        name=name or f"{classified.type}:{shown}",
+        type=classified.type,
+        settings=settings,
+        client=client,
+        decoder=classified.decoder,
+        decoder_settings=decoder,
+        meta={key: prop.text for key, prop in classified.meta},
+        description=classified.definition.description,
+    )
+    return Resolved(name, config, classified.plugins, tuple(problems))
 
-    def well_formed(self, prop: Property, *, secret: bool = False) -> bool:
-        """Whether the references in a value are well-formed.
 
-        Otherwise adds an error.
-        """
-        wrong = malformed(prop.text)
-        if wrong is not None:
-            # Text that looks like a reference may be a part of the secret.
-            hint = "write ${env:NAME} or ${file:PATH}, and $${ for a literal ${"
-            what = "contains a malformed reference" if secret else wrong
-            self.error(prop.key, what, prop.origin, hint if secret else None)
-        return wrong is None
+def resolve_options(
+    group: OptionGroup, use: str | None
+) -> tuple[dict[str, Setting], list[Problem]]:
+    """Return the settings of the options of one namespace, by key, and the problems.
 
-    def absent(self, option: Option, full_key: str) -> Setting | None:
-        """Return the setting of an option that is not set: its default, if any."""
-        if option.default is not None:
-            value = None if option.secret else option.parse(option.default)
-            return Setting(
-                option.key, full_key, option.default, value, "default", option.secret
-            )
-        wanted = not option.applies or self._use is None or self._use in option.applies
-        if option.required and wanted:
-            self.error(full_key, "is required", "", example_of(option))
-        return None
-
-    def resolve_all(
-        self,
-        options: Iterable[Option],
-        given: Mapping[str, list[Property]],
-        prefix: str,
-    ) -> dict[str, Setting]:
-        """Return the settings of all options of one namespace, by short key."""
-        settings: dict[str, Setting] = {}
-        for option in options:
-            full_key = prefix + option.key
-            if option.key in given:
-                setting = self.given(option, full_key, given[option.key])
+    Args:
+        group: The options, with the properties that set them.
+        use: See `resolve_values`.
+    """
+    settings, problems = dict[str, Setting](), list[Problem]()
+    for option in group.options:
+        full_key, properties = group.prefix + option.key, group.given.get(option.key)
+        if properties is None:
+            results = _absent(option, full_key, use)
+        else:
+            results = _resolve(option, full_key, properties, use)
+        for result in results:
+            if isinstance(result, Setting):
+                settings[option.key] = result
             else:
-                setting = self.absent(option, full_key)
-            if setting is not None:
-                settings[option.key] = setting
-        return settings
-
-    def literal_secret(self, prop: Property) -> None:
-        """Warn of a literal secret; on Spark it is an error, because plans show it."""
-        if prop.text and not has_reference(prop.text):
-            report = self.error if self._use == "spark" else self.warn
-            hint = "write ${env:NAME} or ${file:PATH}"
-            report(prop.key, "contains a literal secret", prop.origin, hint)
-
-    def error(
-        self, key: str, what: str, origin: str, suggestion: str | None = None
-    ) -> None:
-        """Add an error."""
-        self._problems.append(Problem(key, what, origin, suggestion))
-
-    def warn(
-        self, key: str, what: str, origin: str, suggestion: str | None = None
-    ) -> None:
-        """Add a warning."""
-        self._problems.append(Problem(key, what, origin, suggestion, level="warning"))
-
-    def _parse(self, option: Option, prop: Property) -> tuple[Any] | None:
-        try:
-            text = resolve(prop.text)
-        except ConfigError as error:
-            if self._use is None:
-                # It may be resolvable in the process that uses the stream.
-                self.warn(prop.key, f"{error.what} here", prop.origin)
-                return (None,)
-            self.error(prop.key, error.what, prop.origin)
-            return None
-        shown = mask_value(prop.text) if has_reference(prop.text) else clip(text)
-        try:
-            value = option.parse(text)
-        except ValueError as error:
-            words = option.type.schema.get("enum", ())
-            near = nearest(text.lower(), words)
-            hint = f"did you mean {near}?" if near else None
-            if not text.strip():
-                hint = _NO_UNSETTING
-            reason = str(error)
-            for secret in userinfo_secrets(text):
-                reason = reason.replace(secret, MASK)
-            self.error(prop.key, f"{shown} {reason}", prop.origin, hint)
-            return None
-        self.credentials(prop, text)
-        return (value,)
-
-    def credentials(self, prop: Property, text: str) -> None:
-        """Warn of credentials in a URL.
-
-        On Spark it is an error, because plans show them.
-        """
-        literal = any(userinfo_secrets(prop.text)) and not has_reference(prop.text)
-        if any(userinfo_secrets(text)) and (literal or self._use == "spark"):
-            report = self.error if self._use == "spark" else self.warn
-            hint = "set them with the options for credentials"
-            report(prop.key, "contains credentials in a URL", prop.origin, hint)
-
-    def _advise(self, option: Option, prop: Property) -> None:
-        if option.deprecated:
-            hint = f"write {option.deprecated}"
-            self.warn(prop.key, "is deprecated", prop.origin, hint)
-        if option.no_effect:
-            self.warn(prop.key, f"has no effect: {option.no_effect}", prop.origin)
-        if self._use and option.applies and self._use not in option.applies:
-            places = " and ".join(sorted(option.applies))
-            what = f"has no effect here: it applies to {places}"
-            self._problems.append(Problem(prop.key, what, prop.origin, level="note"))
+                problems.append(result)
+    return settings, problems
 
 
-def _ends_with(key: str, spelling: str) -> bool:
-    """Whether a full key is a spelling of an option, with or without its prefix."""
-    return f".{key}".lower().endswith(f".{spelling}".lower())
+def _resolve(
+    option: Option, full_key: str, properties: Sequence[Property], use: str | None
+) -> Iterator[Setting | Problem]:
+    """Yield the setting of an option, and problems; without a setting, an error."""
+    first = properties[0]
+    for other in properties[1:]:
+        if not _agree(option, first.text, other.text):
+            mine, theirs = (
+                MASK if option.secret else clip(p.text) for p in (first, other)
+            )
+            what = f"is {mine}, but {other.key} is {theirs} [{other.origin}]"
+            yield Problem(first.key, what, first.origin, "keep one of them")
+            return
+    yield from _advice(option, full_key, properties, use)
+    text, origin = first.text, first.origin
+    if option.required and not text.strip():
+        yield Problem(first.key, "is empty, but required", origin, _example(option))
+    elif problem := _malformed(first, secret=option.secret):
+        yield problem
+    elif option.secret:
+        yield from _literal_secret(first, use)
+        yield Setting(option.key, full_key, text, None, origin, secret=True)
+    else:
+        yield from _parse(option, full_key, first, use)
+
+
+def _absent(
+    option: Option, full_key: str, use: str | None
+) -> Iterator[Setting | Problem]:
+    """Yield the setting of an option that is not set: its default, if any."""
+    text, secret = option.default, option.secret
+    if text is not None:
+        value = None if secret else option.parse(text)
+        yield Setting(option.key, full_key, text, value, "default", secret)
+    elif option.required and (not option.applies or use in (None, *option.applies)):
+        yield Problem(full_key, "is required", "", _example(option))
+
+
+def _parse(
+    option: Option, full_key: str, prop: Property, use: str | None
+) -> Iterator[Setting | Problem]:
+    key, text, origin = prop.key, prop.text, prop.origin
+    try:
+        resolved = resolve(text)
+    except ConfigError as error:
+        if use is not None:
+            yield Problem(key, error.what, origin)
+            return
+        # It may be resolvable in the process that uses the stream.
+        yield Problem(key, f"{error.what} here", origin, level="warning")
+        yield Setting(option.key, full_key, text, None, origin)
+        return
+    try:
+        value = option.parse(resolved)
+    except ValueError as error:
+        shown = mask_value(text) if has_reference(text) else clip(resolved)
+        near = nearest(resolved.lower(), option.type.schema.get("enum", ()))
+        hint = f"did you mean {near}?" if near else None
+        reason = str(error)
+        for secret in userinfo_secrets(resolved):
+            reason = reason.replace(secret, MASK)
+        hint = hint if resolved.strip() else _NO_UNSETTING
+        yield Problem(key, f"{shown} {reason}", origin, hint)
+        return
+    yield from _credentials(prop, resolved, use)
+    yield Setting(option.key, full_key, text, value, origin)
 
 
 def _agree(option: Option, one: str, other: str) -> bool:
@@ -240,3 +184,79 @@ def _agree(option: Option, one: str, other: str) -> bool:
         return bool(option.parse(resolve(one)) == option.parse(resolve(other)))
     except ValueError:
         return False
+
+
+def _example(option: Option) -> str | None:
+    return None if option.example is None else f"for example {option.example}"
+
+
+# --- problems with one value ------------------------------------------------------
+
+
+def _advice(
+    option: Option, full_key: str, properties: Sequence[Property], use: str | None
+) -> Iterator[Problem]:
+    """Yield warnings about an option that is set."""
+    first, former = properties[0], tuple(f".{key}".lower() for key in option.former)
+    for prop in properties:
+        if f".{prop.key}".lower().endswith(former):
+            hint = f"write {full_key}"
+            yield Problem(prop.key, "is deprecated", prop.origin, hint, "warning")
+    if option.deprecated:
+        hint = f"write {option.deprecated}"
+        yield Problem(first.key, "is deprecated", first.origin, hint, "warning")
+    if option.no_effect:
+        what = f"has no effect: {option.no_effect}"
+        yield Problem(first.key, what, first.origin, level="warning")
+    if use and option.applies and use not in option.applies:
+        what = (
+            f"has no effect here: it applies to {' and '.join(sorted(option.applies))}"
+        )
+        yield Problem(first.key, what, first.origin, level="note")
+
+
+def _client_problems(
+    prop: Property, use: str | None, *, secret: bool
+) -> Iterator[Problem]:
+    """Yield problems with the value of a property that is passed to a client."""
+    if problem := _malformed(prop, secret=True):
+        yield problem
+    elif secret:
+        yield from _literal_secret(prop, use)
+    else:
+        try:
+            resolved = resolve(prop.text)
+        except ConfigError:
+            return  # the client reads it later
+        yield from _credentials(prop, resolved, use)
+
+
+def _malformed(prop: Property, *, secret: bool) -> Problem | None:
+    """Return the problem with a malformed reference; None if there is none."""
+    what, hint = malformed(prop.text), None
+    if what is not None and secret:
+        # Text that looks like a reference may be a part of the secret.
+        what = "contains a malformed reference"
+        hint = f"{_WRITE_REFERENCE}, and $${{ for a literal ${{"
+    return None if what is None else Problem(prop.key, what, prop.origin, hint)
+
+
+def _literal_secret(prop: Property, use: str | None) -> Iterator[Problem]:
+    if prop.text and not has_reference(prop.text):
+        what, level = "contains a literal secret", _level(use)
+        yield Problem(prop.key, what, prop.origin, _WRITE_REFERENCE, level)
+
+
+def _credentials(prop: Property, resolved: str, use: str | None) -> Iterator[Problem]:
+    literal = any(userinfo_secrets(prop.text)) and not has_reference(prop.text)
+    if any(userinfo_secrets(resolved)) and (literal or use == "spark"):
+        what, hint = (
+            "contains credentials in a URL",
+            "set them with the options for credentials",
+        )
+        yield Problem(prop.key, what, prop.origin, hint, _level(use))
+
+
+def _level(use: str | None) -> str:
+    """The level of a secret in plain text: an error on Spark, whose plans show it."""
+    return "error" if use == "spark" else "warning"

@@ -10,7 +10,9 @@ from streamfactory.spi.topics import topic_name_problem
 from streamfactory.wiring.options.types import PLUGIN, RESET
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+    from streamfactory.spi import Backend
 
 READ: Final = frozenset({"read", "spark"})
 
@@ -91,3 +93,19 @@ _SHARED: Final = (
 SHARED_OPTIONS: Final[Mapping[str, Option]] = MappingProxyType(
     {option.key: option for option in _SHARED}
 )
+
+
+def stream_options(backend: Backend | None) -> dict[str, Option]:
+    """Return the options under ``stream.<type>.``.
+
+    Shared ones, overridden by the backend's.
+    """
+    own = () if backend is None else backend.options
+    return {**SHARED_OPTIONS, **{option.key: option for option in own}}
+
+
+def by_spelling(options: Iterable[Option]) -> dict[str, Option]:
+    """Return options by all spellings of their keys, in lower case."""
+    return {
+        spelling.lower(): option for option in options for spelling in option.spellings
+    }

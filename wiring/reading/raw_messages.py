@@ -16,8 +16,8 @@ from streamfactory.wiring.reading.following import read_from
 from streamfactory.wiring.reading.source import Source
 
 if TYPE_CHECKING:
-    from streamfactory.wiring.config.configure import Configured
     from streamfactory.wiring.config.definition import StreamDefinition
+    from streamfactory.wiring.config.settled import Configured
     from streamfactory.wiring.plugins.manager import PluginManager
 
 _TURN: Final = 0.5

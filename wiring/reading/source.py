@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.spi import Decoder, MessageDecoder, StreamConfig
-    from streamfactory.wiring.config.configure import Configured
+    from streamfactory.wiring.config.settled import Configured
 
     Wrap = Callable[[ConsumerFactory], ConsumerFactory]
 

@@ -13,7 +13,7 @@ from streamfactory.wiring.reading.source import Source
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from streamfactory.wiring.config.configure import Configured
+    from streamfactory.wiring.config.settled import Configured
     from streamfactory.wiring.plugins.manager import PluginManager
     from streamfactory.wiring.receiving.receiver import StreamReceiver
     from streamfactory.wiring.testing.faults import Faults

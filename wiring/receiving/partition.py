@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from streamfactory.arrowlog.disk import DiskLog
     from streamfactory.spi import Partition, StreamConfig
-    from streamfactory.wiring.config.configure import Configured
+    from streamfactory.wiring.config.settled import Configured
     from streamfactory.wiring.reading.reader import Reader
 
 _TURN: Final = 0.2

@@ -23,7 +23,7 @@ from streamfactory.spi import (
     TopicNotFound,
     TransientError,
 )
-from streamfactory.wiring.config.configure import Configured
+from streamfactory.wiring.config.settled import Configured
 from streamfactory.wiring.core.guard import RetryPolicy
 from streamfactory.wiring.core.guard import log as logger
 from streamfactory.wiring.options.spool import PATH, store_config, transport_config

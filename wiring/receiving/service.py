@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from streamfactory.spi import StreamError
-    from streamfactory.wiring.config.configure import Configured
+    from streamfactory.wiring.config.settled import Configured
     from streamfactory.wiring.receiving.statistics import PartitionReport
 
 _LOOK: Final = 0.1

@@ -6,18 +6,16 @@ import json
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from streamfactory.spi import (
-    ConfigError,
     ConnectionFailed,
     Problem,
     StreamConfig,
     Unsupported,
 )
-from streamfactory.wiring.config.definition import Property, canonical_text
-from streamfactory.wiring.config.resolution import Resolver, by_spelling
+from streamfactory.wiring.config.configure import resolve_settings
+from streamfactory.wiring.config.definition import Property
 from streamfactory.wiring.core.guard import log_warnings
 from streamfactory.wiring.metrics.endpoint import (
     SERVER_OPTIONS,
@@ -25,12 +23,13 @@ from streamfactory.wiring.metrics.endpoint import (
     ProcessMonitor,
     metrics_problems,
 )
+from streamfactory.wiring.options.texts import canonical_text
 from streamfactory.wiring.plugins.manager import PluginManager, default_manager
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from streamfactory.spi import Option, StreamServer
+    from streamfactory.spi import StreamServer
 
 _START_TIMEOUT: Final = 60.0
 _STOP_TIMEOUT: Final = 30.0
@@ -91,48 +90,6 @@ def configure_server(
 
     options = (*server.OPTIONS, *SERVER_OPTIONS)
     return resolve_settings(f"the {kind} server", kind, options, properties, check)
-
-
-def resolve_settings(
-    name: str,
-    kind: str,
-    options: Sequence[Option],
-    properties: Sequence[Property],
-    check: Callable[[StreamConfig], Iterable[Problem]],
-) -> StreamConfig:
-    """Resolve the settings of something that is served.
-
-    Args:
-        name: What is configured, for messages.
-        kind: The type of the configuration.
-        options: What can be set.
-        properties: What is set.
-        check: Yields the problems with several options, once each is valid.
-
-    Raises:
-        ConfigError: config; every problem at once.
-    """
-    problems: list[Problem] = []
-    known = by_spelling(options)
-    given: dict[str, list[Property]] = {}
-    for prop in properties:
-        option = known.get(prop.key.lower())
-        if option is None:
-            problems.append(Problem(prop.key, "unknown option", prop.origin))
-        else:
-            given.setdefault(option.key, []).append(prop)
-    settings = Resolver(problems, "serve").resolve_all(options, given, "")
-    config = StreamConfig(name.removeprefix("the "), kind, settings)
-    if not _errors(problems):
-        problems += check(config)
-    if errors := _errors(problems):
-        msg = f"{name} cannot be configured"
-        raise ConfigError(msg, problems=errors)
-    return replace(config, warnings=tuple(problems))
-
-
-def _errors(problems: Sequence[Problem]) -> list[Problem]:
-    return [problem for problem in problems if problem.level == "error"]
 
 
 class ServerProcess:
@@ -207,7 +164,7 @@ def serve(kind: str = "flight", **settings: Any) -> ServerProcess:
         True
     """
     words = {
-        key.replace("_", "."): canonical_text(value)
+        key.replace("_", "."): canonical_text(value) or str(value)
         for key, value in {"address": "127.0.0.1:0", **settings}.items()
     }
     backend = default_manager().backend(kind)

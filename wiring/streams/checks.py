@@ -16,7 +16,7 @@ from streamfactory.spi import (
     StreamError,
     TopicAdmin,
 )
-from streamfactory.wiring.config.configure import Configured, inspect
+from streamfactory.wiring.config.configure import inspect
 from streamfactory.wiring.config.documents import refusal
 from streamfactory.wiring.config.guarantees import offline_verdict
 from streamfactory.wiring.config.loading import load
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from streamfactory.spi import PartitionInfo, Problem
     from streamfactory.wiring.config.definition import StreamDefinition
+    from streamfactory.wiring.config.settled import Configured
 
 log = logging.getLogger("streamfactory")
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         StreamConfig,
         Verification,
     )
-    from streamfactory.wiring.config.configure import Configured
+    from streamfactory.wiring.config.settled import Configured
     from streamfactory.wiring.plugins.manager import PluginManager
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from streamfactory.wiring.reading.source import unique_client_id
 from streamfactory.wiring.writing.routing import SPECIAL
 
 if TYPE_CHECKING:
-    from streamfactory.wiring.config.configure import Configured
+    from streamfactory.wiring.config.settled import Configured
     from streamfactory.wiring.writing.sink import Sink
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamfactory.spi import WriteContext
-    from streamfactory.wiring.config.configure import Configured
+    from streamfactory.wiring.config.settled import Configured
     from streamfactory.wiring.core.clock import Clock
 
     Wrap = Callable[[ProducerFactory], ProducerFactory]

@@ -49,7 +49,7 @@ from streamfactory.wiring.writing.writer import Target, Writer
 
 if TYPE_CHECKING:
     from streamfactory.spi import End, Position
-    from streamfactory.wiring.config.configure import Configured
+    from streamfactory.wiring.config.settled import Configured
     from streamfactory.wiring.writing.producer import Wrap
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from tests.fuzz.corpus import Seed
 
-    from streamfactory.wiring.config.configure import Configured
+    from streamfactory.wiring.config.settled import Configured
 
 _AMPLIFIED: float = 0.02
 """How many inputs are made of what grows: these are slow."""

@@ -18,8 +18,8 @@ from streamfactory.spark.pipelines.definition import read_pipeline
 from streamfactory.spark.pipelines.detection import is_pipeline
 from streamfactory.spi import Position
 from streamfactory.spi.arrowjson import parse_schema
+from streamfactory.wiring.config.catalogue import read_definitions
 from streamfactory.wiring.config.configure import inspect
-from streamfactory.wiring.config.files import read_definitions
 from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.streams.checkpoints import FileCheckpointStore
 

@@ -9,12 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from streamfactory.spi import Problem
 from streamfactory.spi.references import has_reference
 from streamfactory.wiring.config.definition import Property, StreamDefinition
-from streamfactory.wiring.config.documents import (
-    canonical_text,
-    not_text,
-    pointer_of,
-    refusal,
-)
+from streamfactory.wiring.config.documents import refusal
+from streamfactory.wiring.options.texts import canonical_text, not_text, pointer_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

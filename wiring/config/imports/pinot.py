@@ -13,16 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from streamfactory.spi import Problem
 from streamfactory.wiring.config.definition import Property, StreamDefinition
-from streamfactory.wiring.config.documents import (
-    canonical_text,
-    not_text,
-    pointer_of,
-    refusal,
-)
+from streamfactory.wiring.config.documents import refusal
 from streamfactory.wiring.config.imports import pinotclients as clients
 from streamfactory.wiring.config.imports import pinotnames
 from streamfactory.wiring.config.imports.pinotcolumns import pinot_columns
 from streamfactory.wiring.config.imports.pinotvalues import FLUSH, ignored_value
+from streamfactory.wiring.options.texts import canonical_text, not_text, pointer_of
 from streamfactory.wiring.options.vocabulary import FRAMEWORK_OPTIONS
 
 if TYPE_CHECKING:

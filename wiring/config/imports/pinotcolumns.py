@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from streamfactory.wiring.config.documents import pointer_of
+from streamfactory.wiring.options.texts import pointer_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

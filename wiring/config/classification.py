@@ -1,0 +1,435 @@
+"""Step 2 of a configuration: matches each property to the option that it sets.
+
+The stream type and the decoders are found here, because they declare options.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from streamfactory.spi import Backend, ConfigError, Decoder, Option, Problem, Yields
+from streamfactory.spi.hooks import BACKENDS, DECODERS
+from streamfactory.spi.references import resolve
+from streamfactory.wiring.config.imports.pinotnames import (
+    PINOT_DECODERS,
+    PINOT_FACTORIES,
+    pinot_name,
+)
+from streamfactory.wiring.core.nearest import LIKELY, nearest
+from streamfactory.wiring.options.masking import clip
+from streamfactory.wiring.options.shared import by_spelling, stream_options
+from streamfactory.wiring.options.types import PLUGIN
+from streamfactory.wiring.options.vocabulary import FRAMEWORK_OPTIONS
+from streamfactory.wiring.plugins.finding import find_by_name, find_by_path
+from streamfactory.wiring.plugins.known import KNOWN_BACKENDS, KNOWN_DECODERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from streamfactory.wiring.config.definition import Property, StreamDefinition
+    from streamfactory.wiring.plugins.manager import PluginManager
+
+_CHOOSERS: Final = ("subscribe", "subscribePattern", "assign")
+_MOST: Final = 1000
+"""Maximum properties of a stream: each unknown one is compared with all known ones."""
+
+_OPTIONS: Final = tuple(FRAMEWORK_OPTIONS.values())
+_BARE: Final = by_spelling(_OPTIONS)
+# Namespaces of properties, by what their keys begin with.
+_FRAMEWORK, _OWN, _META = "", "stream.<type>.", "stream.meta."
+_DECODER, _KEY_DECODER = "decoder.prop.", "key.decoder.prop."
+_CONSUMER, _PRODUCER = "consumer.prop.", "producer.prop."
+_UNKNOWN, _UNCHECKED = "unknown", "unchecked"
+
+Placed = tuple[str, "Property"]
+"""A property, with its key in its namespace."""
+
+
+@dataclass(frozen=True, slots=True)
+class OptionGroup:
+    """The options of one namespace, with the properties that set them."""
+
+    prefix: str = ""
+    options: tuple[Option, ...] = ()
+    given: Mapping[str, Sequence[Property]] = field(default_factory=dict)
+    """By key of the option; several, if it is set by several spellings."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPlugins:
+    """The plug-ins of a stream: None if there is none, or it is not installed."""
+
+    backend: Backend | None = None
+    decoder: Decoder | None = None
+    key_decoder: Decoder | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Classified:
+    """The properties of a stream by what they set. No value is resolved yet."""
+
+    definition: StreamDefinition
+    problems: tuple[Problem, ...] = ()
+    type: str = ""
+    """Empty if it cannot be determined."""
+    decoder: str | None = None
+    """Name of the decoder."""
+    plugins: StreamPlugins = StreamPlugins()
+    framework: OptionGroup = OptionGroup()
+    own: OptionGroup = OptionGroup()
+    """Of the stream type."""
+    decoder_options: OptionGroup = OptionGroup()
+    key_options: OptionGroup = OptionGroup()
+    """Of the decoder of keys."""
+    client: Mapping[str, Sequence[Placed]] = field(default_factory=dict)
+    """Properties that are passed on: of the ``consumer``, of the ``producer``."""
+    meta: tuple[Placed, ...] = ()
+    """Annotations."""
+
+
+class _Type(NamedTuple):
+    """The stream type, with its options by spelling."""
+
+    name: str
+    backend: Backend | None
+    own: Mapping[str, Option]
+    prefix: str
+    """``stream.<type>.``"""
+
+
+class _Found(NamedTuple):
+    """A decoder with the properties that set its options."""
+
+    problems: Sequence[Problem] = ()
+    name: str | None = None
+    decoder: Decoder | None = None
+    options: OptionGroup = OptionGroup()
+
+
+class _Finder(NamedTuple):
+    """Where plug-ins are found."""
+
+    plugins: PluginManager
+    allow_class_paths: bool
+
+
+def classify(
+    definition: StreamDefinition,
+    plugins: PluginManager,
+    *,
+    use: str | None = None,
+    allow_class_paths: bool = False,
+) -> Classified:
+    """Match the properties of a definition to options.
+
+    Args:
+        definition: The definition.
+        plugins: Finds the stream type and the decoders.
+        use: ``read``, ``write`` or ``spark``; None if it is not known.
+        allow_class_paths: Whether ``module:NAME`` may name a plug-in.
+    """
+    properties, problems = definition.properties, list(definition.notes)
+    if len(properties) > _MOST:
+        what = f"has {len(properties)} properties, more than the maximum of {_MOST}"
+        name = definition.name or "(unnamed)"
+        problems.append(Problem(name, what, definition.origin))
+        return Classified(definition, tuple(problems))
+    finder = _Finder(plugins, allow_class_paths)
+    kind, found = _find_type(properties, finder)
+    placed: dict[str, list[Placed]] = defaultdict(list)
+    for prop in properties:
+        namespace, key = _place(prop.key, kind, writes=use == "write")
+        placed[namespace].append((key, prop))
+    unknown = [_unknown(prop, kind, plugins) for _, prop in placed[_UNKNOWN]]
+    framework = OptionGroup("", _OPTIONS, _by_key(placed[_FRAMEWORK]))
+    given, replaced = _by_key(placed[_OWN]), {meant for _, meant in unknown}
+    if any(key in framework.given for key in _CHOOSERS):
+        replaced.add("topic.name")
+    options = stream_options(kind.backend).values() if kind.name else ()
+    # A misspelt option is reported already: it is not missing too.
+    left = (o for o in options if o.key in given or o.key not in replaced)
+    own = OptionGroup(kind.prefix, tuple(left), given)
+    values = _value_decoder(kind, own, placed[_DECODER], finder)
+    keys = _key_decoder(kind, own, placed[_KEY_DECODER], finder)
+    client = {"consumer": placed[_CONSUMER], "producer": placed[_PRODUCER]}
+    problems += (*found, *(problem for problem, _ in unknown))
+    for namespace, passed in client.items():
+        problems += _client_problems(kind.backend, namespace, passed, use)
+    problems += (*values.problems, *keys.problems)
+    return Classified(
+        definition,
+        tuple(problems),
+        kind.name,
+        values.name,
+        StreamPlugins(kind.backend, values.decoder, keys.decoder),
+        framework,
+        own,
+        values.options,
+        keys.options,
+        {namespace: passed for namespace, passed in client.items() if passed},
+        tuple(placed[_META]),
+    )
+
+
+def group_properties(
+    options: Sequence[Option], properties: Iterable[Placed], prefix: str = ""
+) -> tuple[OptionGroup, list[Property]]:
+    """Match properties to the options of one namespace; returns the others as well.
+
+    Args:
+        options: The options.
+        properties: The properties, with their keys after the prefix.
+        prefix: What full keys begin with.
+    """
+    spellings, placed, others = by_spelling(options), list[Placed](), list["Property"]()
+    for key, prop in properties:
+        option = spellings.get(key.lower())
+        if option is None:
+            others.append(prop)
+        else:
+            placed.append((option.key, prop))
+    return OptionGroup(prefix, tuple(options), _by_key(placed)), others
+
+
+def _by_key(placed: Iterable[Placed]) -> dict[str, list[Property]]:
+    given: dict[str, list[Property]] = {}
+    for key, prop in placed:
+        given.setdefault(key, []).append(prop)
+    return given
+
+
+# --- the stream type --------------------------------------------------------------
+
+
+def _find_type(
+    properties: Sequence[Property], finder: _Finder
+) -> tuple[_Type, list[Problem]]:
+    spellings = {word.lower() for word in FRAMEWORK_OPTIONS["streamType"].spellings}
+    words = [prop for prop in properties if prop.key.lower() in spellings]
+    names, problems, backend = set[str](), list[Problem](), None
+    for word in words:
+        try:
+            names.add(resolve(word.text).strip().lower())
+        except ConfigError as error:
+            # Without the type nothing else can be validated.
+            problems.append(Problem(word.key, error.what, word.origin))
+    # Missing, empty, too long or conflicting: reported with the option itself.
+    name = names.pop() if len(names) == 1 else ""
+    name = name if len(name) <= (PLUGIN.longest or 0) else ""
+    if name:
+        for found in _find_backend(name, words[0], properties, finder):
+            if isinstance(found, Problem):
+                problems.append(found)
+            else:
+                backend = found
+    kind = _Type(
+        name,
+        backend,
+        by_spelling(stream_options(backend).values()),
+        f"stream.{name}.",
+    )
+    return kind, problems
+
+
+def _find_backend(
+    name: str, word: Property, properties: Sequence[Property], finder: _Finder
+) -> Iterator[Backend | Problem]:
+    wanted = f"stream.{name}.consumer.factory.class.name"
+    factory = next((prop for prop in properties if prop.key.lower() == wanted), None)
+    text = None if factory is None else _text_of([factory])
+    if factory is not None and text and ":" in text:
+        allowed, place = finder.allow_class_paths, (factory.key, factory.origin)
+        found = find_by_path(text, Backend, *place, allowed=allowed)
+        yield found
+        if isinstance(found, Backend) and found.name != name:
+            what = f"{text} is of type {found.name!r}, not {name!r}"
+            yield Problem(factory.key, what, factory.origin)
+        return
+    if factory is not None and text and text.strip().lower() != name:
+        what = f"is {clip(text)}, but the stream's type is {name!r}"
+        hint = _java_hint(text, PINOT_FACTORIES) or f"write {name}, or omit it"
+        yield Problem(factory.key, what, factory.origin, hint)
+    load, key = finder.plugins.backend, "streamType"
+    yield find_by_name(load, KNOWN_BACKENDS, name, key, word.origin)
+
+
+def _java_hint(text: str, names: Mapping[str, str]) -> str | None:
+    """Return the remedy for the name of a Java class; None for other text."""
+    if "." not in text.strip(".") or ":" in text:
+        return None
+    ours = pinot_name(text, names)
+    if ours is not None:
+        return f"the equivalent is {ours}"
+    return "a Java class cannot run here: docs/spi.md shows how to write a plug-in"
+
+
+def _text_of(properties: Sequence[Property]) -> str | None:
+    """Return the name of a plug-in; None if it is invalid, which is reported later."""
+    try:
+        texts = {resolve(prop.text) for prop in properties}
+    except ConfigError:
+        return None
+    text = texts.pop()
+    return None if texts or len(text) > (PLUGIN.longest or 0) else text
+
+
+# --- properties -------------------------------------------------------------------
+
+
+def _place(key: str, kind: _Type, *, writes: bool) -> tuple[str, str]:
+    """Return the namespace of a property, and its key there."""
+    lowered, backend = key.lower(), kind.backend
+    if lowered.startswith(_META):
+        return _META, key[len(_META) :]
+    if lowered in _BARE:
+        return _FRAMEWORK, _BARE[lowered].key
+    if not kind.name:
+        return _UNCHECKED, key  # the options of an unknown type are unknown
+    if backend is not None and lowered in backend.bare_names:
+        return _OWN, backend.bare_names[lowered]
+    spark = f"{kind.name}."
+    if backend is not None and backend.client_namespaces and lowered.startswith(spark):
+        # Spark's spelling: ``kafka.`` before an option or a client property.
+        short = key[len(spark) :]
+        if short.lower() in kind.own:
+            return _OWN, kind.own[short.lower()].key
+        return _PRODUCER if writes else _CONSUMER, short
+    if not lowered.startswith(kind.prefix):
+        return _UNKNOWN, key
+    short = key[len(kind.prefix) :]
+    if short.lower() in kind.own:
+        return _OWN, kind.own[short.lower()].key
+    for namespace in (_DECODER, _KEY_DECODER, _CONSUMER, _PRODUCER):
+        if short.lower().startswith(namespace):
+            return namespace, short[len(namespace) :]
+    return _UNCHECKED if backend is None else _UNKNOWN, key
+
+
+def _unknown(
+    prop: Property, kind: _Type, plugins: PluginManager
+) -> tuple[Problem, str | None]:
+    """Return the problem with an unknown key, and the option of the type meant."""
+    own = {key: kind.prefix + option.key for key, option in kind.own.items()}
+    known = {kind.prefix + key: full for key, full in own.items()} | own
+    known |= {key: option.key for key, option in _BARE.items()}
+    # A prefix alone is similar to every short key.
+    word = "" if prop.key.endswith(".") else prop.key.lower()
+    near = nearest(word, known, likeness=LIKELY)
+    other = re.match(r"stream\.([^.]+)\.", prop.key.lower())
+    types = {*plugins.names(BACKENDS), *KNOWN_BACKENDS} - {kind.name}
+    hints = {} if kind.backend is None else kind.backend.bare_hints
+    hint = hints.get(prop.key.lower())
+    if hint is not None:
+        near = None
+    elif other and (other[1] in types or (not near and other[1] != kind.name)):
+        hint, near = f"this stream is of type {kind.name!r}", None
+    elif near:
+        hint = f"did you mean {known[near]}?"
+    meant = kind.own.get(near.removeprefix(kind.prefix)) if near else None
+    # Without its value: a misspelt key of a secret has the secret as value.
+    problem = Problem(prop.key, "unknown option", prop.origin, hint)
+    return problem, None if meant is None else meant.key
+
+
+def _client_problems(
+    backend: Backend | None,
+    namespace: str,
+    properties: Sequence[Placed],
+    use: str | None,
+) -> Iterator[Problem]:
+    """Yield problems with the keys of properties that are passed to a client."""
+    owned = {} if backend is None else backend.owned_client_keys
+    hints = {key.lower(): hint for key, hint in owned.items()}
+    first: dict[str, Property] = {}
+    for key, prop in properties:
+        before = first.setdefault(key, prop)
+        what, hint, level = None, None, "error"
+        if not key:
+            what = "lacks the name of a property"
+        elif backend is not None and namespace not in backend.client_namespaces:
+            what = "has no effect: stream type "
+            what += f"{backend.name!r} has no {namespace} client"
+        elif key.lower() in hints:
+            what, hint = "is set by streamfactory itself", hints[key.lower()]
+        elif before.text != prop.text:
+            what = f"conflicts with {before.key} [{before.origin}]"
+            hint = "keep one of them"
+        elif backend and backend.client_keys and key not in backend.client_keys:
+            near = nearest(key, backend.client_keys, likeness=LIKELY)
+            what = "is not a known property of the client"
+            hint = f"did you mean {near}?" if near else None
+            # On Spark an error, because plans show it.
+            level = "error" if use == "spark" else "warning"
+        if what is not None:
+            yield Problem(prop.key, what, prop.origin, hint, level)
+
+
+# --- decoders ---------------------------------------------------------------------
+
+
+def _value_decoder(
+    kind: _Type, own: OptionGroup, properties: Sequence[Placed], finder: _Finder
+) -> _Found:
+    backend, key = kind.backend, f"{kind.prefix}decoder.class.name"
+    words = own.given.get("decoder.class.name")
+    if backend is not None and backend.yields is Yields.TYPED and words:
+        what = f"has no effect: stream type {backend.name!r} yields typed rows"
+        return _Found([Problem(key, what, words[0].origin, "omit it")])
+    found = _find_decoder(_DECODER, own, properties, finder)
+    if backend is None or backend.yields is not Yields.ENVELOPE or words:
+        return found
+    what = f"is required: stream type {backend.name!r} yields undecoded messages"
+    hint = f"known are {', '.join(finder.plugins.names(DECODERS))}"
+    return _Found([Problem(key, what, "", hint), *found.problems])
+
+
+def _key_decoder(
+    kind: _Type, own: OptionGroup, properties: Sequence[Placed], finder: _Finder
+) -> _Found:
+    key = f"{kind.prefix}key.decoder.class.name"
+    words = own.given.get("key.decoder.class.name")
+    if words and "decoder.class.name" not in own.given:
+        what = "is set, but the decoder of the values is not"
+        return _Found([Problem(key, what, words[0].origin)])
+    found = _find_decoder(_KEY_DECODER, own, properties, finder)
+    if words and found.decoder is not None and found.decoder.decoder is None:
+        what = f"the decoder {found.decoder.name!r} does not decode"
+        hint = "omit it to read keys as bytes"
+        return _Found([Problem(key, what, words[0].origin, hint)])
+    return found
+
+
+def _find_decoder(
+    namespace: str, own: OptionGroup, properties: Sequence[Placed], finder: _Finder
+) -> _Found:
+    """Find the decoder whose options have a namespace, and match its options."""
+    option = namespace.replace("prop.", "class.name")
+    key, words = own.prefix + option, own.given.get(option)
+    if words is None:
+        what = f"is set, but {key} is not"
+        return _Found([Problem(prop.key, what, prop.origin) for _, prop in properties])
+    text, origin = _text_of(words), words[0].origin
+    if text is None:
+        return _Found()
+    if ":" in text:
+        allowed = finder.allow_class_paths
+        found = find_by_path(text, Decoder, key, origin, allowed=allowed)
+    else:
+        load = finder.plugins.decoder
+        found = find_by_name(load, KNOWN_DECODERS, text.lower(), key, origin)
+    if isinstance(found, Problem):
+        hint = _java_hint(text, PINOT_DECODERS)
+        named = Problem(key, f"names {clip(text)}", origin, hint)
+        return _Found([found if hint is None else named], text.lower())
+    prefix = own.prefix + namespace
+    group, others = group_properties(found.options, properties, prefix)
+    spellings, problems = by_spelling(found.options), []
+    for prop in others:
+        near = nearest(prop.key[len(prefix) :].lower(), spellings)
+        hint = f"did you mean {prefix}{spellings[near].key}?" if near else None
+        what = f"the decoder {found.name!r} has no such option"
+        problems.append(Problem(prop.key, what, prop.origin, hint))
+    return _Found(problems, str(found.name), found, group)
