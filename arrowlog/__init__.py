@@ -12,15 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from streamfactory.arrowlog.administration import LogTopicAdmin
-    from streamfactory.arrowlog.log import (
-        Log,
-        LogSlice,
-        LogStage,
-        LogStore,
-        PartitionBounds,
-        Retention,
-        Staged,
-    )
+    from streamfactory.arrowlog.log import Log, LogStage, LogStore
     from streamfactory.arrowlog.memory import MemoryLog
     from streamfactory.arrowlog.memory_store import MemoryLogStore
     from streamfactory.arrowlog.messages import message_schema
@@ -30,10 +22,20 @@ if TYPE_CHECKING:
         LogConsumerFactory,
         LogMetadata,
     )
+    from streamfactory.arrowlog.values import (
+        Committed,
+        Epoch,
+        LogSlice,
+        PartitionBounds,
+        Retention,
+        Staged,
+    )
     from streamfactory.arrowlog.writing import LogProducerFactory
 
 __all__ = [
     "LOG_OPTIONS",
+    "Committed",
+    "Epoch",
     "Log",
     "LogConsumer",
     "LogConsumerFactory",
@@ -53,20 +55,22 @@ __all__ = [
 
 _WHERE: Final = {
     "LOG_OPTIONS": "streamfactory.arrowlog.options",
-    "PartitionBounds": "streamfactory.arrowlog.log",
+    "Committed": "streamfactory.arrowlog.values",
+    "Epoch": "streamfactory.arrowlog.values",
+    "PartitionBounds": "streamfactory.arrowlog.values",
     "Log": "streamfactory.arrowlog.log",
     "LogConsumer": "streamfactory.arrowlog.reading",
     "LogConsumerFactory": "streamfactory.arrowlog.reading",
     "LogMetadata": "streamfactory.arrowlog.reading",
     "LogProducerFactory": "streamfactory.arrowlog.writing",
-    "LogSlice": "streamfactory.arrowlog.log",
+    "LogSlice": "streamfactory.arrowlog.values",
     "LogStage": "streamfactory.arrowlog.log",
     "LogStore": "streamfactory.arrowlog.log",
     "LogTopicAdmin": "streamfactory.arrowlog.administration",
     "MemoryLog": "streamfactory.arrowlog.memory",
     "MemoryLogStore": "streamfactory.arrowlog.memory_store",
-    "Retention": "streamfactory.arrowlog.log",
-    "Staged": "streamfactory.arrowlog.log",
+    "Retention": "streamfactory.arrowlog.values",
+    "Staged": "streamfactory.arrowlog.values",
     "message_schema": "streamfactory.arrowlog.messages",
 }
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from streamfactory.spi import SchemaMismatch
+from streamfactory.spi import Partition, SchemaMismatch, TopicNotFound, WriterFenced
+from streamfactory.spi.partitions import MAX_PARTITION_ID
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from streamfactory.arrowlog.values import Epoch
 
 
 MOST_PARTITIONS: Final = 100_000
@@ -30,9 +33,31 @@ def check_schema(rows: pa.RecordBatch, schema: pa.Schema) -> None:
         raise SchemaMismatch(msg)
 
 
-def fenced(writer: str | None, epoch: int) -> str:
-    """Return the message for a writer that was fenced by another instance."""
-    return f"epoch {epoch}: another instance has claimed writer {writer!r}"
+def check_owner(epoch: Epoch, owner: str | None) -> None:
+    """Refuse an epoch of an instance that another one has superseded (rule W3).
+
+    Before its number is looked at: the number may be taken by the other instance, with
+    other rows.
+
+    Args:
+        epoch: The epoch.
+        owner: The instance that has claimed the writer; None if there is none.
+
+    Raises:
+        WriterFenced: permanent.
+    """
+    if owner is not None and owner != epoch.instance:
+        msg = f"epoch {epoch.number}: another instance has claimed writer "
+        raise WriterFenced(msg + repr(epoch.writer))
+
+
+def no_such_partition(topic: str, partition: int, count: int) -> TopicNotFound:
+    """Return the error for a partition that does not exist."""
+    known = f"s are 0 to {count - 1}" if count > 1 else " is 0"
+    what = f"topic {topic!r} has no partition {partition}: its partition{known}"
+    possible = 0 <= partition <= MAX_PARTITION_ID
+    place = Partition(topic, partition) if possible else None
+    return TopicNotFound(what, partition=place)
 
 
 def _types(schema: pa.Schema) -> str:

@@ -8,11 +8,9 @@ whole commits only.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from streamfactory.spi import Partition, TopicNotFound, Unsupported
-from streamfactory.spi.partitions import MAX_PARTITION_ID
+from streamfactory.spi import Unsupported
 
 if TYPE_CHECKING:
     import threading
@@ -20,82 +18,21 @@ if TYPE_CHECKING:
         Collection,
         Iterator,
         Mapping,
-        MutableMapping,
         Sequence,
     )
 
     import pyarrow as pa
 
-    from streamfactory.spi import LastCommit, Position, Summary, Verification
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionBounds:
-    """The bounds of one partition at one moment."""
-
-    id: int
-    earliest: int
-    latest: int
-
-
-def no_such_partition(topic: str, partition: int, count: int) -> TopicNotFound:
-    """Return the error for a partition that does not exist."""
-    known = f"s are 0 to {count - 1}" if count > 1 else " is 0"
-    what = f"topic {topic!r} has no partition {partition}: its partition{known}"
-    possible = 0 <= partition <= MAX_PARTITION_ID
-    place = Partition(topic, partition) if possible else None
-    return TopicNotFound(what, partition=place)
-
-
-@dataclass(frozen=True, slots=True)
-class LogSlice:
-    """Consecutive rows of one partition."""
-
-    rows: pa.RecordBatch | None
-    """None if there are no rows yet."""
-    start: int
-    """Offset of the first row."""
-    bounds: PartitionBounds
-    """The bounds at the time of the read."""
-    size: int = 0
-    """Bytes of the rows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Staged:
-    """The staged rows of one attempt: small, picklable, plain values."""
-
-    attempt: str
-    files: Sequence[Mapping[str, Any]] = ()
-    """Locations of the rows, in a form of the log."""
-
-
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """Retention limits by partition; None is unlimited. The strictest applies."""
-
-    age: float | None = None
-    """Seconds since rows were appended."""
-    rows: int | None = None
-    """Rows of each partition."""
-    size: int | None = None
-    """Bytes of each partition, as its rows are in memory."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogFile:
-    """Rows of one partition in a file that other programs read."""
-
-    path: str
-    partition: int
-    base: int
-    """Offset of the first row of the file."""
-    start: int
-    """Offset of the first row that is wanted; inclusive."""
-    end: int
-    """Exclusive."""
-    rows: int
-    """Rows of the whole file."""
+    from streamfactory.arrowlog.values import (
+        Committed,
+        Epoch,
+        LogFile,
+        LogSlice,
+        PartitionBounds,
+        Retention,
+        Staged,
+    )
+    from streamfactory.spi import LastCommit, Verification
 
 
 class LogStage(ABC):
@@ -308,39 +245,17 @@ class Log(ABC):
         """Discard the sealed rows of an attempt; may be called twice."""
 
     @abstractmethod
-    def commit(
-        self,
-        writer: str | None,
-        epoch: int,
-        staged: Sequence[Staged],
-        *,
-        instance: str = "",
-        summary: Summary,
-        source_position: Position | None = None,
-        replace: bool = False,
-        placed: MutableMapping[int, range] | None = None,
-    ) -> LastCommit | None:
-        """Append all staged rows atomically, over all partitions.
+    def commit(self, epoch: Epoch) -> Committed:
+        """Append all staged rows of an epoch atomically, over all partitions.
 
-        Args:
-            writer: Writer id; None for no idempotence.
-            epoch: The epoch; if it is not after the writer's last one, nothing is
-                appended.
-            staged: Results of the attempts of this epoch.
-            instance: The instance that has claimed the writer.
-            summary: Stored with the commit.
-            source_position: Stored with the commit.
-            replace: Whether to delete all earlier rows atomically.
-            placed: Filled with the offsets of the appended rows by partition.
-
-        Returns:
-            None if this call appended; otherwise the writer's last commit, and the
-            staged rows are discarded.
+        The owner of the writer is looked at before the number: a superseded instance
+        is refused whatever it commits. Of a repeated epoch the staged rows are
+        discarded (rule W3).
 
         Raises:
+            WriterFenced: permanent; another instance has claimed the writer.
             MisuseError: misuse; staged rows of an attempt no longer exist. Nothing was
                 appended.
-            WriterFenced: permanent; another instance has claimed the writer.
         """
 
     @abstractmethod

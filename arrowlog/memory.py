@@ -13,19 +13,19 @@ import pyarrow as pa
 
 from streamfactory.arrowlog.checks import (
     MOST_PARTITIONS,
+    check_owner,
     check_schema,
-    fenced,
+    no_such_partition,
 )
-from streamfactory.arrowlog.log import (
-    Log,
+from streamfactory.arrowlog.log import Log, LogStage
+from streamfactory.arrowlog.memory_partition import MemoryPartition
+from streamfactory.arrowlog.values import (
+    Committed,
     LogSlice,
-    LogStage,
     PartitionBounds,
     Retention,
     Staged,
-    no_such_partition,
 )
-from streamfactory.arrowlog.memory_partition import MemoryPartition
 from streamfactory.spi import (
     LastCommit,
     MisuseError,
@@ -33,7 +33,6 @@ from streamfactory.spi import (
     Partition,
     TopicNotFound,
     Verification,
-    WriterFenced,
 )
 
 if TYPE_CHECKING:
@@ -41,11 +40,10 @@ if TYPE_CHECKING:
         Callable,
         Collection,
         Mapping,
-        MutableMapping,
         Sequence,
     )
 
-    from streamfactory.spi import Position, Summary
+    from streamfactory.arrowlog.values import Epoch
 
 
 _STAGED_MILLIS: Final = 24 * 3600 * 1000
@@ -184,49 +182,40 @@ class MemoryLog(Log):
     def stage(self, attempt: str, *, validated: bool = False) -> LogStage:
         return _MemoryStage(self, attempt)
 
-    def commit(
-        self,
-        writer: str | None,
-        epoch: int,
-        staged: Sequence[Staged],
-        *,
-        instance: str = "",
-        summary: Summary,
-        source_position: Position | None = None,
-        replace: bool = False,
-        placed: MutableMapping[int, range] | None = None,
-    ) -> LastCommit | None:
+    def commit(self, epoch: Epoch) -> Committed:
+        attempts = [one.attempt for one in epoch.attempts]
         with self._changed:
             self._check_there()
-            attempts = dict.fromkeys(one.attempt for one in staged)
-            known = None if writer is None else self._writers.get(writer)
-            if known is not None and known.last and epoch <= known.last.epoch:
+            known = None if epoch.writer is None else self._writers.get(epoch.writer)
+            check_owner(epoch, None if known is None else known.owner)
+            if known and known.last and epoch.number <= known.last.epoch:
                 for attempt in attempts:
                     self._staged.pop(attempt, None)
-                return known.last
-            if known is not None and known.owner != instance:
-                raise WriterFenced(fenced(writer, epoch))
+                return Committed(known.last)
             missing = [attempt for attempt in attempts if attempt not in self._staged]
             if missing:
                 msg = f"what attempt {missing[0]} staged no longer exists"
                 raise MisuseError(msg, remedy="abort the epoch and write it again")
-            if replace:
+            if epoch.replace:
                 for lane in self._lanes:
                     lane.truncate(lane.latest)
             now = self._now_ms()
-            before = [lane.latest for lane in self._lanes]
-            for attempt in attempts:
-                for partition, rows in self._staged.pop(attempt).rows:
-                    self._lanes[partition].append(rows, int(now))
-            if placed is not None:
-                ends = enumerate(zip(before, self._lanes, strict=True))
-                spans = {n: range(base, lane.latest) for n, (base, lane) in ends}
-                placed.update({n: span for n, span in spans.items() if span})
-            if writer is not None:
-                last = LastCommit(epoch, source_position, summary)
-                self._writers[writer] = _Writer(instance, last, now)
+            placed = self._append(attempts, int(now))
+            if epoch.writer is not None:
+                last = LastCommit(epoch.number, epoch.position, epoch.summary)
+                self._writers[epoch.writer] = _Writer(epoch.instance, last, now)
             self._changed.notify_all()
-            return None
+            return Committed(placed=placed)
+
+    def _append(self, attempts: Sequence[str], now: int) -> Mapping[int, range]:
+        """Append staged rows, and return their offsets by partition."""
+        before = [lane.latest for lane in self._lanes]
+        for attempt in attempts:
+            for partition, rows in self._staged.pop(attempt).rows:
+                self._lanes[partition].append(rows, now)
+        ends = enumerate(zip(before, self._lanes, strict=True))
+        spans = {number: range(base, lane.latest) for number, (base, lane) in ends}
+        return {number: span for number, span in spans.items() if span}
 
     def claim(self, writer: str, instance: str) -> LastCommit | None:
         with self._changed:

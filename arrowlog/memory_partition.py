@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streamfactory.arrowlog.log import Retention
+    from streamfactory.arrowlog.values import Retention
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from streamfactory.arrowlog.decoding import (
     members_of,
     text,
 )
-from streamfactory.arrowlog.log import Log, LogStore, Retention, Staged
 from streamfactory.arrowlog.messages import message_schema, stored_messages
+from streamfactory.arrowlog.values import Epoch, Retention, Staged
 from streamfactory.spi import (
     CommitMessage,
     CorruptData,
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
+
+    from streamfactory.arrowlog.log import Log, LogStore
 
 _logger = logging.getLogger("streamfactory")
 
@@ -83,7 +85,7 @@ class LogCommitter(StreamCommitter):
         messages: Sequence[CommitMessage],
         source_position: Position | None = None,
     ) -> LastCommit | None:
-        return self._commit(epoch, messages, source_position, replace=False)
+        return self._commit(epoch, messages, source_position, replace_all=False)
 
     def replace(
         self,
@@ -91,7 +93,7 @@ class LogCommitter(StreamCommitter):
         messages: Sequence[CommitMessage],
         source_position: Position | None = None,
     ) -> LastCommit | None:
-        return self._commit(epoch, messages, source_position, replace=True)
+        return self._commit(epoch, messages, source_position, replace_all=True)
 
     def abort(self, epoch: int, messages: Sequence[CommitMessage]) -> None:
         try:
@@ -137,24 +139,26 @@ class LogCommitter(StreamCommitter):
         messages: Sequence[CommitMessage],
         source_position: Position | None,
         *,
-        replace: bool,
+        replace_all: bool,
     ) -> LastCommit | None:
         log = self._factory.log()
         if self._writer_id is not None:
             self._refuse_another(log)
         if not self._claimed:
             self.last()
-        held = log.commit(
-            self._writer_id,
-            epoch,
-            [_staged(message) for message in messages],
-            instance=self._instance,
-            summary=sum((m.summary for m in messages), Summary()),
-            source_position=source_position,
-            replace=replace,
+        committed = log.commit(
+            Epoch(
+                self._writer_id,
+                epoch,
+                [_staged(message) for message in messages],
+                sum((m.summary for m in messages), Summary()),
+                self._instance,
+                source_position,
+                replace_all,
+            )
         )
         self._factory.tidy(log, self._writer_id)
-        return held
+        return committed.held
 
 
 class LogProducerFactory(ProducerFactory):

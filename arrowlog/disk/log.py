@@ -16,15 +16,8 @@ from streamfactory.arrowlog.disk.segments import RollingWriter
 from streamfactory.arrowlog.disk.staging import DiskStage, StagedFile
 from streamfactory.arrowlog.disk.verifying import verify
 from streamfactory.arrowlog.disk.waiting import Waiters
-from streamfactory.arrowlog.log import (
-    FileStage,
-    Log,
-    LogFile,
-    LogSlice,
-    LogStage,
-    PartitionBounds,
-    Staged,
-)
+from streamfactory.arrowlog.log import FileStage, Log, LogStage
+from streamfactory.arrowlog.values import PartitionBounds
 from streamfactory.spi import (
     MisuseError,
     StreamError,
@@ -37,7 +30,6 @@ if TYPE_CHECKING:
         Callable,
         Collection,
         Mapping,
-        MutableMapping,
         Sequence,
     )
 
@@ -45,8 +37,15 @@ if TYPE_CHECKING:
     from streamfactory.arrowlog.disk.records import Record
     from streamfactory.arrowlog.disk.settings import Settings
     from streamfactory.arrowlog.disk.state import State
-    from streamfactory.arrowlog.log import Retention
-    from streamfactory.spi import LastCommit, Position, Summary, Verification
+    from streamfactory.arrowlog.values import (
+        Committed,
+        Epoch,
+        LogFile,
+        LogSlice,
+        Retention,
+        Staged,
+    )
+    from streamfactory.spi import LastCommit, Verification
 
 _BY_FORMAT: Final = 'write it with format("streamfactory")'
 _WRITTEN: Final = (
@@ -92,14 +91,13 @@ class DiskLog(Log):
     # --- reading ----------------------------------------------------------------
 
     def bounds(self) -> Sequence[PartitionBounds]:
-        with self.journal.lock:
-            state = self.journal.refreshed()
-            version, bounds = self._bounds
-            if version != state.version:
-                lanes = zip(state.earliest, state.latest, strict=True)
-                bounds = [PartitionBounds(i, *edges) for i, edges in enumerate(lanes)]
-                self._bounds = state.version, bounds
-            return bounds
+        state = self.journal.refreshed()
+        version, bounds = self._bounds
+        if version != state.version:
+            lanes = zip(state.earliest, state.latest, strict=True)
+            bounds = [PartitionBounds(i, *edges) for i, edges in enumerate(lanes)]
+            self._bounds = state.version, bounds
+        return bounds
 
     def read(
         self, partition: int, start: int, *, max_rows: int, max_bytes: int
@@ -129,14 +127,13 @@ class DiskLog(Log):
     # --- writing ----------------------------------------------------------------
 
     def stage(self, attempt: str, *, validated: bool = False) -> LogStage:
-        with self.journal.lock:
-            self.journal.refreshed()  # raises if the topic was deleted
+        self.journal.refreshed()  # raises if the topic was deleted
         form = format_named(self.segment_format)
         writer = RollingWriter(self.storage, self.schema, self._settings, form)
         return DiskStage(
             attempt,
             self.schema,
-            self._check_known,
+            self.journal.known_with,
             writer,
             check_values=self._settings.check_values and not validated,
         )
@@ -153,69 +150,47 @@ class DiskLog(Log):
             )
 
     def stage_files(self, attempt: str) -> FileStage:
-        with self.journal.lock:
-            self.journal.refreshed()  # raises if the topic was deleted
+        self.journal.refreshed()  # raises if the topic was deleted
         self.check_files()
         return DiskFileStage(
-            attempt, self.storage, self.schema, self._settings, self._check_known
+            attempt, self.storage, self.schema, self._settings, self.journal.known_with
         )
 
     def discard(self, staged: Staged) -> None:
         self._commits.discard([file.name for file in StagedFile.of([staged])])
 
-    def commit(
-        self,
-        writer: str | None,
-        epoch: int,
-        staged: Sequence[Staged],
-        *,
-        instance: str = "",
-        summary: Summary,
-        source_position: Position | None = None,
-        replace: bool = False,
-        placed: MutableMapping[int, range] | None = None,
-    ) -> LastCommit | None:
-        held, spans = self._commits.commit(
-            writer, epoch, staged, instance, summary, source_position, replace=replace
-        )
-        if placed is not None:
-            placed.update(spans)
+    def commit(self, epoch: Epoch) -> Committed:
+        committed = self._commits.commit(epoch)
         try:
             self._housekeeper.after_commit()
         except (StreamError, OSError, pa.ArrowException) as error:
             # The epoch is committed nevertheless.
             log.warning("%s: housekeeping: %s", self.name, error)
-        return held
+        return committed
 
     def claim(self, writer: str, instance: str) -> LastCommit | None:
         return self._commits.claim(writer, instance)
 
     def last(self, writer: str) -> LastCommit | None:
-        with self.journal.lock:
-            found = self.journal.refreshed().writers.get(writer)
-            return None if found is None else found.last()
+        found = self.journal.refreshed().writers.get(writer)
+        return None if found is None else found.last()
 
     def writers(self) -> Mapping[str, LastCommit]:
-        with self.journal.lock:
-            found = dict(self.journal.refreshed().writers)
+        found = self.journal.refreshed().writers
         lasts = {name: known.last() for name, known in found.items()}
         return {name: last for name, last in lasts.items() if last is not None}
 
     def owner(self, writer: str) -> str | None:
-        """Return the instance that has claimed a writer; None if there is none."""
-        with self.journal.lock:
-            found = self.journal.refreshed().writers.get(writer)
-            return None if found is None else found.owner
+        found = self.journal.refreshed().writers.get(writer)
+        return None if found is None else found.owner
 
     def held(self, partition: int) -> int:
         """Return the bytes of a partition, as rows are in memory."""
-        with self.journal.lock:
-            state = self.journal.refreshed()
-            sizes = state.index.sizes(partition)
-            earliest = state.earliest[partition]
+        state = self.journal.refreshed()
+        earliest = state.earliest[partition]
         return sum(
             size * (end - max(base, earliest)) // (end - base)
-            for base, end, size in sizes
+            for base, end, size in state.index.sizes(partition)
             if end > earliest
         )
 
@@ -231,9 +206,7 @@ class DiskLog(Log):
                 self.journal.record(state, forgotten=forgotten) if forgotten else None
             )
 
-        with self.journal.lock:
-            nothing = build(self.journal.known) is None
-        if not nothing:
+        if build(self.journal.known) is not None:
             self.journal.publish(build)
 
     def grow(self, partitions: int) -> None:
@@ -271,28 +244,19 @@ class DiskLog(Log):
         return verify(self, self.journal)
 
     def facts(self) -> Mapping[str, str | int]:
-        with self.journal.lock:
-            state = self.journal.refreshed()
-            return {
-                "version": state.version,
-                "segment format": state.segment_format,
-                "segments": state.segments,
-                "small segments": len(state.small),
-                "bytes": state.index.held(state.floor()),
-                "remembered writer ids": len(state.writers),
-                "location": self.storage.location,
-            }
+        state = self.journal.refreshed()
+        return {
+            "version": state.version,
+            "segment format": state.segment_format,
+            "segments": state.segments,
+            "small segments": len(state.small),
+            "bytes": state.index.held(state.floor),
+            "remembered writer ids": len(state.writers),
+            "location": self.storage.location,
+        }
 
     def close(self) -> None:
         """Release resources; the topic can still be used."""
         self._waiters.close()
         self.segments.close()
         self.storage.close()
-
-    # --- checks -----------------------------------------------------------------
-
-    def _check_known(self, partition: int) -> None:
-        with self.journal.lock:
-            if partition >= len(self.journal.known.latest):
-                self.journal.refreshed()
-            self.journal.check_partition(partition)

@@ -10,8 +10,8 @@ from streamfactory.backends.flight.client.committing import CommitSessions
 from streamfactory.backends.flight.client.remote import (
     RemoteLog,
     RemoteLogStore,
-    plain_retention,
 )
+from streamfactory.backends.flight.protocol.epochs import retention_message
 from streamfactory.backends.flight.servers import CLAIMS, connect
 
 if TYPE_CHECKING:
@@ -46,7 +46,9 @@ class FlightProducerFactory(LogProducerFactory):
         return RemoteLogStore(
             self._connection,
             memory_ms=self.config["writer.memory.millis"],
-            retention=None if retention == Retention() else plain_retention(retention),
+            retention=None
+            if retention == Retention()
+            else retention_message(retention),
             sessions=self._sessions,
         )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.zoo.registry import ZooProducers, caught_by
 
-from streamfactory.arrowlog import Staged
+from streamfactory.arrowlog import Epoch, Staged
 from streamfactory.arrowlog.writing import LogCommitter
 from streamfactory.spi import LastCommit, Summary, WriterFenced
 
@@ -44,20 +44,22 @@ class Stepwise(LogCommitter):
 
     def place(self, log: Log, attempts: list[Staged]) -> None:
         """Make the rows visible."""
-        log.commit(None, 0, attempts, summary=Summary())
+        log.commit(Epoch(None, 0, attempts, Summary()))
 
     def mark(
         self, log: Log, epoch: int, summary: Summary, position: Position | None
     ) -> LastCommit | None:
         """Store the epoch."""
         return log.commit(
-            str(self._writer_id),
-            epoch,
-            [],
-            instance=self._instance,
-            summary=summary,
-            source_position=position,
-        )
+            Epoch(
+                str(self._writer_id),
+                epoch,
+                [],
+                summary,
+                instance=self._instance,
+                position=position,
+            )
+        ).held
 
 
 @caught_by("a_reader_during_a_commit_sees_whole_epochs")

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.arrowlog import LogProducerFactory
-    from streamfactory.arrowlog.log import Log, Staged
+    from streamfactory.arrowlog.log import Log
+    from streamfactory.arrowlog.values import Staged
     from streamfactory.spi import Verdict, WriteKind
     from streamfactory.wiring.writing.producer import Producer
     from streamfactory.wiring.writing.writer import Target
