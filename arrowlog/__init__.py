@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from streamfactory.arrowlog.administration import LogTopicAdmin
-    from streamfactory.arrowlog.log import Log, LogStage, LogStore
+    from streamfactory.arrowlog.log import Log, LogStore, WritableLog, WritableLogStore
     from streamfactory.arrowlog.memory import MemoryLog
     from streamfactory.arrowlog.memory_store import MemoryLogStore
     from streamfactory.arrowlog.messages import message_schema
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         LogConsumerFactory,
         LogMetadata,
     )
+    from streamfactory.arrowlog.stages import LogStage
     from streamfactory.arrowlog.values import (
         Committed,
         Epoch,
@@ -50,6 +51,8 @@ __all__ = [
     "PartitionBounds",
     "Retention",
     "Staged",
+    "WritableLog",
+    "WritableLogStore",
     "message_schema",
 ]
 
@@ -64,11 +67,13 @@ _WHERE: Final = {
     "LogMetadata": "streamfactory.arrowlog.reading",
     "LogProducerFactory": "streamfactory.arrowlog.writing",
     "LogSlice": "streamfactory.arrowlog.values",
-    "LogStage": "streamfactory.arrowlog.log",
+    "LogStage": "streamfactory.arrowlog.stages",
     "LogStore": "streamfactory.arrowlog.log",
     "LogTopicAdmin": "streamfactory.arrowlog.administration",
     "MemoryLog": "streamfactory.arrowlog.memory",
     "MemoryLogStore": "streamfactory.arrowlog.memory_store",
+    "WritableLog": "streamfactory.arrowlog.log",
+    "WritableLogStore": "streamfactory.arrowlog.log",
     "Retention": "streamfactory.arrowlog.values",
     "Staged": "streamfactory.arrowlog.values",
     "message_schema": "streamfactory.arrowlog.messages",

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from streamfactory.spi import Partition, SchemaMismatch, TopicNotFound, WriterFenced
+from streamfactory.spi import (
+    MisuseError,
+    OffsetOutOfRange,
+    Partition,
+    SchemaMismatch,
+    TopicNotFound,
+)
 from streamfactory.spi.partitions import MAX_PARTITION_ID
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streamfactory.arrowlog.values import Epoch
+    from streamfactory.arrowlog.values import PartitionBounds
 
 
 MOST_PARTITIONS: Final = 100_000
@@ -33,24 +39,6 @@ def check_schema(rows: pa.RecordBatch, schema: pa.Schema) -> None:
         raise SchemaMismatch(msg)
 
 
-def check_owner(epoch: Epoch, owner: str | None) -> None:
-    """Refuse an epoch of an instance that another one has superseded (rule W3).
-
-    Before its number is looked at: the number may be taken by the other instance, with
-    other rows.
-
-    Args:
-        epoch: The epoch.
-        owner: The instance that has claimed the writer; None if there is none.
-
-    Raises:
-        WriterFenced: permanent.
-    """
-    if owner is not None and owner != epoch.instance:
-        msg = f"epoch {epoch.number}: another instance has claimed writer "
-        raise WriterFenced(msg + repr(epoch.writer))
-
-
 def no_such_partition(topic: str, partition: int, count: int) -> TopicNotFound:
     """Return the error for a partition that does not exist."""
     known = f"s are 0 to {count - 1}" if count > 1 else " is 0"
@@ -58,6 +46,35 @@ def no_such_partition(topic: str, partition: int, count: int) -> TopicNotFound:
     possible = 0 <= partition <= MAX_PARTITION_ID
     place = Partition(topic, partition) if possible else None
     return TopicNotFound(what, partition=place)
+
+
+def check_range(topic: str, lane: PartitionBounds, start: int) -> None:
+    """Refuse an offset that a partition does not have.
+
+    Raises:
+        OffsetOutOfRange: data_loss.
+    """
+    earliest, latest = lane.earliest, lane.latest
+    if not earliest <= start <= latest:
+        msg = f"offset {start} is out of range: available are {earliest} to {latest}"
+        raise OffsetOutOfRange(
+            msg,
+            earliest=earliest,
+            latest=latest,
+            partition=Partition(topic, lane.id),
+            offset=start,
+        )
+
+
+def check_growth(topic: str, partitions: int, wanted: int) -> None:
+    """Refuse a smaller number of partitions.
+
+    Raises:
+        MisuseError: misuse.
+    """
+    if wanted < partitions:
+        msg = f"topic {topic!r} has {partitions} partitions, and cannot have fewer"
+        raise MisuseError(msg)
 
 
 def _types(schema: pa.Schema) -> str:

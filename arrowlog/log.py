@@ -8,21 +8,22 @@ whole commits only.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from streamfactory.spi import Unsupported
+from streamfactory.spi import (
+    BatchValidator,
+    StreamError,
+    Unsupported,
+    Verification,
+)
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import (
-        Collection,
-        Iterator,
-        Mapping,
-        Sequence,
-    )
+    from collections.abc import Collection, Mapping, Sequence
 
     import pyarrow as pa
 
+    from streamfactory.arrowlog.stages import FileStage, LogStage
     from streamfactory.arrowlog.values import (
         Committed,
         Epoch,
@@ -32,88 +33,16 @@ if TYPE_CHECKING:
         Retention,
         Staged,
     )
-    from streamfactory.spi import LastCommit, Verification
+    from streamfactory.arrowlog.writers import RememberedWriter
+    from streamfactory.spi import LastCommit
+
+_MOST: Final = 1 << 62
+_REPORTED: Final = 100
+"""Maximum number of reported problems; a broken disk has thousands."""
 
 
-class LogStage(ABC):
-    """Stages the rows of one attempt, which cannot be read before the commit."""
-
-    @abstractmethod
-    def append(self, partition: int, rows: pa.RecordBatch) -> None:
-        """Stage rows of the log's schema.
-
-        Raises:
-            TopicNotFound: permanent; the partition does not exist.
-            SchemaMismatch: permanent; the rows have another schema, or an invalid
-                value.
-        """
-
-    @abstractmethod
-    def seal(self) -> Staged:
-        """End the attempt: its rows are as durable as the log is."""
-
-    @abstractmethod
-    def discard(self) -> None:
-        """Discard rows that are not sealed; may be called twice."""
-
-
-class FileStage(ABC):
-    """Stages files of another program, which cannot be read before the commit.
-
-    The program writes Parquet files of one partition each into a folder. The stage
-    moves them into the topic, checks them and returns them as the rows of one attempt.
-    """
-
-    folder: str
-    """Absolute path of the folder; the program creates it."""
-    batch_rows: int
-    """Maximum number of rows of a row group."""
-    batch_bytes: int
-    """Approximate maximum bytes of a row group."""
-    file_rows: int
-    """Maximum number of rows of a file."""
-    compression: str | None
-    """``lz4`` (raw) or ``zstd``."""
-    counts: Mapping[int, tuple[int, int]]
-    """Rows of all sealed files by partition, and their bytes as rows are in memory."""
-
-    @abstractmethod
-    def names(self, within: str = "") -> Sequence[str]:
-        """Return the names in the folder, or in a folder within it."""
-
-    @abstractmethod
-    def seal(self, files: Sequence[tuple[int, str]]) -> Staged:
-        """End the attempt: its rows are as durable as the log is.
-
-        Args:
-            files: Partition and path within the folder, in the order in which rows of a
-                partition get their offsets.
-
-        Raises:
-            CorruptData: data_loss; a file is not a segment of the topic: it has other
-                columns or encodings than readers accept.
-            MessageTooLarge: permanent; a row group expands to more than readers accept,
-                mostly for lists that are null or empty.
-            TopicNotFound: permanent; a partition does not exist.
-            MisuseError: misuse; a file is missing, or the folder was swept. Everything
-                is discarded after an error.
-        """
-
-    @abstractmethod
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Read the rows of all sealed files, with their values validated.
-
-        Raises:
-            CorruptData: data_loss; a value is invalid.
-        """
-
-    @abstractmethod
-    def discard(self) -> None:
-        """Discard everything that is not sealed; may be called twice."""
-
-
-class Log(ABC):
-    """One topic. Thread-safe."""
+class WritableLog(ABC):
+    """One topic, which may be in another process. Thread-safe."""
 
     name: str
     schema: pa.Schema
@@ -126,74 +55,6 @@ class Log(ABC):
 
         In constant time per partition.
         """
-
-    @abstractmethod
-    def read(
-        self, partition: int, start: int, *, max_rows: int, max_bytes: int
-    ) -> LogSlice:
-        """Read rows from ``start`` on, up to the limits; at least one if there is one.
-
-        Raises:
-            OffsetOutOfRange: data_loss; ``start`` is not between earliest and latest.
-            TopicNotFound: permanent; the topic was deleted.
-        """
-
-    def read_run(
-        self, partition: int, start: int, *, max_rows: int, max_bytes: int
-    ) -> Sequence[LogSlice]:
-        """Consecutive slices from ``start`` on, up to the limits in all; at least one.
-
-        Raises:
-            As `read`.
-        """
-        found = self.read(partition, start, max_rows=max_rows, max_bytes=max_bytes)
-        run = [found]
-        while found.rows is not None:
-            start += found.rows.num_rows
-            max_rows -= found.rows.num_rows
-            max_bytes -= found.size
-            if max_rows <= 0 or max_bytes <= 0 or start >= found.bounds.latest:
-                break
-            found = self.read(partition, start, max_rows=max_rows, max_bytes=max_bytes)
-            if found.rows is not None:
-                run.append(found)
-        return run
-
-    def files(self, partition: int, start: int, end: int) -> Sequence[LogFile]:
-        """Return the files with the rows of a range, in order of their offsets.
-
-        Retention and merges remove files, also those that were returned.
-
-        Args:
-            partition: The partition.
-            start: Offset of the first row; inclusive.
-            end: Exclusive, at most latest.
-
-        Raises:
-            Unsupported: misuse; the rows are not in files of one partition each.
-            OffsetOutOfRange: data_loss; ``start`` is not between earliest and latest.
-            CorruptData: data_loss; a file is not of the topic, or has other rows.
-        """
-        msg = f"topic {self.name!r} has no files that other programs read by offset"
-        raise Unsupported(msg)
-
-    @abstractmethod
-    def wait(
-        self,
-        partition: int,
-        offset: int,
-        timeout: float,
-        cancelled: threading.Event | None = None,
-    ) -> bool:
-        """Wait until the latest is beyond ``offset``; return whether it is.
-
-        Returns early, with False, if `wake` is called after ``cancelled`` was set, also
-        before the wait.
-        """
-
-    @abstractmethod
-    def wake(self) -> None:
-        """Make every cancelled `wait` of this log return."""
 
     @abstractmethod
     def offsets_at(
@@ -272,14 +133,6 @@ class Log(ABC):
         """Return the last commit of a writer; None if none is remembered."""
 
     @abstractmethod
-    def owner(self, writer: str) -> str | None:
-        """The instance that has claimed a writer; None where none has."""
-
-    @abstractmethod
-    def writers(self) -> Mapping[str, LastCommit]:
-        """Return the last commits of all remembered writers."""
-
-    @abstractmethod
     def forget(self, idle: float, keep: str | None = None) -> None:
         """Forget writers that have not committed for ``idle`` seconds (rule W7).
 
@@ -324,11 +177,178 @@ class Log(ABC):
         return {}
 
 
-class LogStore(ABC):
-    """Stores topics. Thread-safe."""
+class Log(WritableLog):
+    """One topic of this process, which is read here, too. Thread-safe.
+
+    What follows from the bounds, the sizes and the remembered writers of a topic is
+    here; how rows are stored, and how commits become durable, is in the subclasses.
+    """
 
     @abstractmethod
-    def create(self, name: str, schema: pa.Schema, partitions: int = 1) -> Log:
+    def clock(self) -> float:
+        """Return milliseconds since the epoch, by the clock of append times."""
+
+    @abstractmethod
+    def remembered(self) -> Mapping[str, RememberedWriter]:
+        """Return what is stored of all writers.
+
+        Raises:
+            TopicNotFound: permanent; the topic was deleted.
+        """
+
+    @abstractmethod
+    def sizes(self, partition: int) -> Sequence[tuple[int, int, int]]:
+        """Return what a partition holds, in order: base, end and bytes in memory."""
+
+    @abstractmethod
+    def read(
+        self, partition: int, start: int, *, max_rows: int, max_bytes: int
+    ) -> LogSlice:
+        """Read rows from ``start`` on, up to the limits; at least one if there is one.
+
+        Raises:
+            OffsetOutOfRange: data_loss; ``start`` is not between earliest and latest.
+            TopicNotFound: permanent; the topic was deleted.
+        """
+
+    def read_run(
+        self, partition: int, start: int, *, max_rows: int, max_bytes: int
+    ) -> Sequence[LogSlice]:
+        """Consecutive slices from ``start`` on, up to the limits in all; at least one.
+
+        Raises:
+            As `read`.
+        """
+        found = self.read(partition, start, max_rows=max_rows, max_bytes=max_bytes)
+        run = [found]
+        while found.rows is not None:
+            start += found.rows.num_rows
+            max_rows -= found.rows.num_rows
+            max_bytes -= found.size
+            if max_rows <= 0 or max_bytes <= 0 or start >= found.bounds.latest:
+                break
+            found = self.read(partition, start, max_rows=max_rows, max_bytes=max_bytes)
+            if found.rows is not None:
+                run.append(found)
+        return run
+
+    def files(self, partition: int, start: int, end: int) -> Sequence[LogFile]:
+        """Return the files with the rows of a range, in order of their offsets.
+
+        Retention and merges remove files, also those that were returned.
+
+        Args:
+            partition: The partition.
+            start: Offset of the first row; inclusive.
+            end: Exclusive, at most latest.
+
+        Raises:
+            Unsupported: misuse; the rows are not in files of one partition each.
+            OffsetOutOfRange: data_loss; ``start`` is not between earliest and latest.
+            CorruptData: data_loss; a file is not of the topic, or has other rows.
+        """
+        msg = f"topic {self.name!r} has no files that other programs read by offset"
+        raise Unsupported(msg)
+
+    @abstractmethod
+    def wait(
+        self,
+        partition: int,
+        offset: int,
+        timeout: float,
+        cancelled: threading.Event | None = None,
+    ) -> bool:
+        """Wait until the latest is beyond ``offset``; return whether it is.
+
+        Returns early, with False, if `wake` is called after ``cancelled`` was set, also
+        before the wait.
+        """
+
+    @abstractmethod
+    def wake(self) -> None:
+        """Make every cancelled `wait` of this log return."""
+
+    def last(self, writer: str) -> LastCommit | None:
+        found = self.remembered().get(writer)
+        return None if found is None else found.last()
+
+    def owner(self, writer: str) -> str | None:
+        """Return the instance that has claimed a writer; None if there is none."""
+        found = self.remembered().get(writer)
+        return None if found is None else found.owner
+
+    def writers(self) -> Mapping[str, LastCommit]:
+        """Return the last commits of all remembered writers."""
+        lasts = {name: known.last() for name, known in self.remembered().items()}
+        return {name: last for name, last in lasts.items() if last is not None}
+
+    def held(self, partition: int) -> int:
+        """Return the bytes of a partition, as rows are in memory."""
+        earliest = self.bounds()[partition].earliest
+        return sum(
+            size * (end - max(base, earliest)) // (end - base)
+            for base, end, size in self.sizes(partition)
+            if end > earliest
+        )
+
+    def retain(self, retention: Retention, hold: Mapping[int, int]) -> None:
+        bounds = self.bounds()
+        kept = {lane.id: lane.earliest for lane in bounds}
+
+        def keep_from(offsets: Mapping[int, int]) -> None:
+            kept.update({lane: max(kept[lane], at) for lane, at in offsets.items()})
+
+        if retention.rows is not None:
+            keep_from({lane.id: lane.latest - retention.rows for lane in bounds})
+        if retention.size is not None:
+            keep_from({lane.id: self._newest(lane, retention.size) for lane in bounds})
+        if retention.age is not None:
+            oldest = int(self.clock() - retention.age * 1000)
+            young = self.offsets_at(oldest, kept)
+            latest = {lane.id: lane.latest for lane in bounds}
+            keep_from({i: latest[i] if at is None else at for i, at in young.items()})
+        moved = {lane: min(at, hold.get(lane, at)) for lane, at in kept.items()}
+        moved = {i: at for i, at in moved.items() if at > bounds[i].earliest}
+        if moved:
+            self.truncate(moved)
+
+    def _newest(self, lane: PartitionBounds, most: int) -> int:
+        """Return the first offset of the newest rows of so many bytes."""
+        at = lane.latest
+        for base, end, size in reversed(self.sizes(lane.id)):
+            if size > most:
+                return end - most * (end - base) // size
+            most -= size
+            at = base
+        return at
+
+    def verify(self) -> Verification:
+        rows, problems = 0, []
+        validator = BatchValidator(self.schema)
+        for lane in self.bounds():
+            at: int | None = lane.earliest
+            while at is not None and at < lane.latest:
+                try:
+                    part = self.read(lane.id, at, max_rows=_MOST, max_bytes=_MOST)
+                    assert part.rows is not None
+                    validator.validate(part.rows)
+                except (StreamError, ValueError) as error:
+                    problems.append(f"partition {lane.id}, offset {at}: {error}")
+                    if len(problems) >= _REPORTED:
+                        break
+                    behind = (base for base, _, _ in self.sizes(lane.id) if base > at)
+                    at = next(behind, None)
+                else:
+                    rows += part.rows.num_rows
+                    at += part.rows.num_rows
+        return Verification(rows, tuple(problems))
+
+
+class WritableLogStore(ABC):
+    """Stores topics, perhaps in another process. Thread-safe."""
+
+    @abstractmethod
+    def create(self, name: str, schema: pa.Schema, partitions: int = 1) -> WritableLog:
         """Create a topic.
 
         Raises:
@@ -337,7 +357,7 @@ class LogStore(ABC):
         """
 
     @abstractmethod
-    def open(self, name: str) -> Log:
+    def open(self, name: str) -> WritableLog:
         """Open a topic.
 
         Raises:
@@ -355,3 +375,13 @@ class LogStore(ABC):
     @abstractmethod
     def names(self) -> Sequence[str]:
         """Return the names of all topics, sorted."""
+
+
+class LogStore(WritableLogStore):
+    """Stores topics in this process. Thread-safe."""
+
+    @abstractmethod
+    def create(self, name: str, schema: pa.Schema, partitions: int = 1) -> Log: ...
+
+    @abstractmethod
+    def open(self, name: str) -> Log: ...

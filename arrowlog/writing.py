@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from streamfactory.arrowlog.log import Log, LogStore
+    from streamfactory.arrowlog.log import WritableLog, WritableLogStore
 
 _logger = logging.getLogger("streamfactory")
 
@@ -47,7 +47,7 @@ _logger = logging.getLogger("streamfactory")
 class LogWriter(StreamWriter):
     """Stages the rows of one attempt."""
 
-    def __init__(self, log: Log, context: WriteContext) -> None:
+    def __init__(self, log: WritableLog, context: WriteContext) -> None:
         self._messages = log.schema.equals(message_schema())
         self._log = log
         self._stage = log.stage(context.attempt)
@@ -117,7 +117,7 @@ class LogCommitter(StreamCommitter):
         self._claimed = True
         return held
 
-    def _refuse_another(self, log: Log) -> None:
+    def _refuse_another(self, log: WritableLog) -> None:
         """Refuse a topic that was deleted, or made again, while it was written to."""
         expected = self._factory.incarnation
         if expected is None:
@@ -175,7 +175,7 @@ class LogProducerFactory(ProducerFactory):
     """Of the topic that a writer with an id met here first."""
 
     @abstractmethod
-    def store(self) -> LogStore:
+    def store(self) -> WritableLogStore:
         """The store of this configuration, in this process."""
 
     def create_writer(self, context: WriteContext) -> StreamWriter:
@@ -205,7 +205,7 @@ class LogProducerFactory(ProducerFactory):
             return envelope_schema()
         return schema
 
-    def log(self, schema: pa.Schema | None = None) -> Log:
+    def log(self, schema: pa.Schema | None = None) -> WritableLog:
         """The topic; created where there is none and a schema is known."""
         topics, topic = self.store(), self.config.topic
         try:
@@ -220,7 +220,7 @@ class LogProducerFactory(ProducerFactory):
         except MisuseError:  # another writer was first
             return topics.open(topic)
 
-    def tidy(self, log: Log, writer_id: str | None) -> None:
+    def tidy(self, log: WritableLog, writer_id: str | None) -> None:
         """After a commit: forget idle writers, let go of what retention does not keep.
 
         The epoch is committed whatever becomes of this.

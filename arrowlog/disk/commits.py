@@ -11,7 +11,7 @@ import threading
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from streamfactory.arrowlog.checks import check_owner, no_such_partition
+from streamfactory.arrowlog.checks import no_such_partition
 from streamfactory.arrowlog.decoding import InvalidValue, text
 from streamfactory.arrowlog.disk.housekeeping import let_go
 from streamfactory.arrowlog.disk.names import SEGMENTS
@@ -25,6 +25,7 @@ from streamfactory.arrowlog.disk.records import (
 )
 from streamfactory.arrowlog.disk.staging import StagedFile
 from streamfactory.arrowlog.values import Committed
+from streamfactory.arrowlog.writers import committed_before
 from streamfactory.spi import MisuseError, StreamError, TopicNotFound, WriterFenced
 
 if TYPE_CHECKING:
@@ -208,9 +209,9 @@ class CommitQueue:
         written: dict[str, WriterState] = {}
         if writer is not None:
             known = draft.writers.get(writer, state.writers.get(writer))
-            check_owner(epoch, None if known is None else known.owner)
-            if known and known.epoch is not None and epoch.number <= known.epoch:
-                return Committed(known.last())
+            held = committed_before(epoch, known)
+            if held is not None:
+                return Committed(held)
             written[writer] = _checked(writer, request.written(draft.at))
         self._check_staged(draft, state, request)
         if epoch.replace:

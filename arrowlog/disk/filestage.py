@@ -16,7 +16,7 @@ from streamfactory.arrowlog.disk.names import ATTEMPT, PARQUET, STAGING, new_seg
 from streamfactory.arrowlog.disk.segments import SegmentReader
 from streamfactory.arrowlog.disk.staging import BATCH_BYTES, BATCH_ROWS, StagedFile
 from streamfactory.arrowlog.disk.thrift import ExpandsTooFar
-from streamfactory.arrowlog.log import FileStage
+from streamfactory.arrowlog.stages import FileStage
 from streamfactory.arrowlog.values import Staged
 from streamfactory.spi import CorruptData, MessageTooLarge, MisuseError
 

@@ -11,7 +11,6 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
 import pyarrow as pa
 
 from streamfactory.arrowlog.disk.filestage import sweep_attempts
@@ -41,14 +40,13 @@ from streamfactory.spi import CorruptData, StorageFailed
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from streamfactory.arrowlog.disk.journal import Journal
     from streamfactory.arrowlog.disk.records import Record, Segment
     from streamfactory.arrowlog.disk.segments import SegmentReader
     from streamfactory.arrowlog.disk.settings import Settings
     from streamfactory.arrowlog.disk.state import State
-    from streamfactory.arrowlog.values import Retention
 
 _SNAPSHOT_RECORDS: Final = 64
 _SNAPSHOT_BYTES: Final = 512 << 10
@@ -68,7 +66,6 @@ class Housekeeper:
         journal: The records of the topic.
         segments: Reads segments to merge.
         settings: Settings of segments and merges.
-        offsets_at: See `Log.offsets_at`.
         tidy: Sweeps files outside the topic; called with the topic's sweep.
     """
 
@@ -78,14 +75,12 @@ class Housekeeper:
         segments: SegmentReader,
         settings: Settings,
         *,
-        offsets_at: Callable[[int, Collection[int]], Mapping[int, int | None]],
         tidy: Callable[[], None] | None,
     ) -> None:
         self._journal = journal
         self._storage = journal.storage
         self._segments = segments
         self._settings = settings
-        self._offsets_at = offsets_at
         self._tidy = tidy
         self._merging = threading.Lock()
         self._swept_at = time.monotonic()
@@ -128,38 +123,6 @@ class Housekeeper:
 
         if self._journal.publish(build):
             self._remove(removed)
-
-    def retain(self, retention: Retention, hold: Mapping[int, int]) -> None:
-        """Delete rows by retention."""
-        state = self._journal.refreshed()
-        before, latest = state.floor, np.array(state.latest, np.int64)
-        if retention.rows is not None:
-            before = np.maximum(before, latest - retention.rows)
-        if retention.size is not None:
-            kept = [self._kept(state, i, retention.size) for i in range(len(latest))]
-            before = np.maximum(before, np.array(kept, np.int64))
-        if retention.age is not None:
-            oldest = int(self._journal.now_ms() - retention.age * 1000)
-            young = self._offsets_at(oldest, range(len(latest)))
-            ages = [latest[i] if young[i] is None else young[i] for i in young]
-            before = np.maximum(before, np.array(ages, np.int64))
-        wanted = {
-            lane: min(int(offset), hold.get(lane, int(offset)))
-            for lane, offset in enumerate(before)
-        }
-        moved = {i: at for i, at in wanted.items() if at > state.earliest[i]}
-        if moved:
-            self.truncate(moved)
-
-    def _kept(self, state: State, partition: int, most: int) -> int:
-        """Return the first offset of the newest runs of so many bytes."""
-        at = state.latest[partition]
-        for base, end, size in reversed(state.index.sizes(partition)):
-            if size > most:
-                return end - most * (end - base) // size
-            most -= size
-            at = base
-        return at
 
     # --- merging ----------------------------------------------------------------
 

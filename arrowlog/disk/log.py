@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import pyarrow as pa
 
+from streamfactory.arrowlog.checks import check_growth
 from streamfactory.arrowlog.disk.commits import CommitQueue
 from streamfactory.arrowlog.disk.filestage import DiskFileStage
 from streamfactory.arrowlog.disk.format_lookup import fewer_partitions, format_named
@@ -14,10 +15,10 @@ from streamfactory.arrowlog.disk.housekeeping import Housekeeper
 from streamfactory.arrowlog.disk.reading import RowReader
 from streamfactory.arrowlog.disk.segments import RollingWriter
 from streamfactory.arrowlog.disk.staging import DiskStage, StagedFile
-from streamfactory.arrowlog.disk.verifying import verify
 from streamfactory.arrowlog.disk.waiting import Waiters
-from streamfactory.arrowlog.log import FileStage, Log, LogStage
+from streamfactory.arrowlog.log import Log
 from streamfactory.arrowlog.values import PartitionBounds
+from streamfactory.arrowlog.writers import idle_writers
 from streamfactory.spi import (
     MisuseError,
     StreamError,
@@ -37,15 +38,16 @@ if TYPE_CHECKING:
     from streamfactory.arrowlog.disk.records import Record
     from streamfactory.arrowlog.disk.settings import Settings
     from streamfactory.arrowlog.disk.state import State
+    from streamfactory.arrowlog.stages import FileStage, LogStage
     from streamfactory.arrowlog.values import (
         Committed,
         Epoch,
         LogFile,
         LogSlice,
-        Retention,
         Staged,
     )
-    from streamfactory.spi import LastCommit, Verification
+    from streamfactory.arrowlog.writers import RememberedWriter
+    from streamfactory.spi import LastCommit
 
 _BY_FORMAT: Final = 'write it with format("streamfactory")'
 _WRITTEN: Final = (
@@ -84,9 +86,7 @@ class DiskLog(Log):
         self._commits = CommitQueue(journal)
         self._bounds: tuple[int, list[PartitionBounds]] = (-1, [])
         """The bounds, and the version of the topic that has them."""
-        self._housekeeper = Housekeeper(
-            journal, self.segments, settings, offsets_at=self.offsets_at, tidy=tidy
-        )
+        self._housekeeper = Housekeeper(journal, self.segments, settings, tidy=tidy)
 
     # --- reading ----------------------------------------------------------------
 
@@ -171,37 +171,19 @@ class DiskLog(Log):
     def claim(self, writer: str, instance: str) -> LastCommit | None:
         return self._commits.claim(writer, instance)
 
-    def last(self, writer: str) -> LastCommit | None:
-        found = self.journal.refreshed().writers.get(writer)
-        return None if found is None else found.last()
+    def remembered(self) -> Mapping[str, RememberedWriter]:
+        return self.journal.refreshed().writers
 
-    def writers(self) -> Mapping[str, LastCommit]:
-        found = self.journal.refreshed().writers
-        lasts = {name: known.last() for name, known in found.items()}
-        return {name: last for name, last in lasts.items() if last is not None}
+    def clock(self) -> float:
+        return self.journal.now_ms()
 
-    def owner(self, writer: str) -> str | None:
-        found = self.journal.refreshed().writers.get(writer)
-        return None if found is None else found.owner
-
-    def held(self, partition: int) -> int:
-        """Return the bytes of a partition, as rows are in memory."""
-        state = self.journal.refreshed()
-        earliest = state.earliest[partition]
-        return sum(
-            size * (end - max(base, earliest)) // (end - base)
-            for base, end, size in state.index.sizes(partition)
-            if end > earliest
-        )
+    def sizes(self, partition: int) -> Sequence[tuple[int, int, int]]:
+        return self.journal.refreshed().index.sizes(partition)
 
     def forget(self, idle: float, keep: str | None = None) -> None:
         def build(state: State) -> Record | None:
-            oldest = self.journal.now_ms() - idle * 1000
-            forgotten = [
-                name
-                for name, known in state.writers.items()
-                if known.at < oldest and name != keep
-            ]
+            oldest = self.clock() - idle * 1000
+            forgotten = idle_writers(state.writers, oldest, keep)
             return (
                 self.journal.record(state, forgotten=forgotten) if forgotten else None
             )
@@ -217,11 +199,7 @@ class DiskLog(Log):
                 msg = f"topic {self.name!r} can have at most {most} partitions"
                 remedy = fewer_partitions(self.segment_format)
                 raise MisuseError(msg, remedy=remedy)
-            if partitions < have:
-                msg = (
-                    f"topic {self.name!r} has {have} partitions, and cannot have fewer"
-                )
-                raise MisuseError(msg)
+            check_growth(self.name, have, partitions)
             if partitions == have:
                 return None
             return self.journal.record(state, partitions=partitions)
@@ -231,17 +209,11 @@ class DiskLog(Log):
     def truncate(self, before: Mapping[int, int]) -> None:
         self._housekeeper.truncate(before)
 
-    def retain(self, retention: Retention, hold: Mapping[int, int]) -> None:
-        self._housekeeper.retain(retention, hold)
-
     def sweep(self) -> None:
         self._housekeeper.sweep()
 
     def compact(self) -> None:
         self._housekeeper.tidy_up()
-
-    def verify(self) -> Verification:
-        return verify(self, self.journal)
 
     def facts(self) -> Mapping[str, str | int]:
         state = self.journal.refreshed()

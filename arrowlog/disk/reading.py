@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final, final
 
 import numpy as np
 
+from streamfactory.arrowlog.checks import check_range
 from streamfactory.arrowlog.disk.format_lookup import format_named
 from streamfactory.arrowlog.disk.segments import SegmentReader
 from streamfactory.arrowlog.values import LogFile, LogSlice, PartitionBounds
-from streamfactory.spi import CorruptData, OffsetOutOfRange, Partition, Unsupported
+from streamfactory.spi import CorruptData, Partition, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -61,7 +62,7 @@ class RowReader:
             state = self._journal.known_with(partition)
             if start >= state.latest[partition]:
                 state = self._journal.refreshed()
-            self._check_range(state, partition, start)
+            check_range(self._name, _bounds(state, partition), start)
             if start == state.latest[partition]:
                 return LogSlice(None, start, _bounds(state, partition))
             found = self._locate(state, partition, start)
@@ -137,7 +138,7 @@ class RowReader:
         for _ in range(_TRIES):
             self._journal.refreshed()
             state = self._journal.known_with(partition)
-            self._check_range(state, partition, start)
+            check_range(self._name, _bounds(state, partition), start)
             runs = self._runs(state, partition, start, end)
             try:
                 for run in runs:
@@ -243,20 +244,6 @@ class RowReader:
             return None  # its replacement has the same rows, and is a candidate
         msg = f"{self._storage.location}/{run.file}: append times are missing"
         raise CorruptData(msg)
-
-    def _check_range(self, state: State, partition: int, start: int) -> None:
-        earliest, latest = state.earliest[partition], state.latest[partition]
-        if not earliest <= start <= latest:
-            msg = (
-                f"offset {start} is out of range: available are {earliest} to {latest}"
-            )
-            raise OffsetOutOfRange(
-                msg,
-                earliest=earliest,
-                latest=latest,
-                partition=Partition(self._name, partition),
-                offset=start,
-            )
 
 
 def _bounds(state: State, partition: int) -> PartitionBounds:

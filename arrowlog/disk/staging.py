@@ -20,7 +20,7 @@ from streamfactory.arrowlog.decoding import (
 )
 from streamfactory.arrowlog.disk.names import PARQUET, SEGMENT
 from streamfactory.arrowlog.disk.records import MOST_BATCHES, check_single
-from streamfactory.arrowlog.log import LogStage
+from streamfactory.arrowlog.stages import LogStage
 from streamfactory.arrowlog.values import Staged
 from streamfactory.spi import (
     BatchValidator,

@@ -17,7 +17,7 @@ from streamfactory.backends.flight.servers import CLAIMS, connect
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streamfactory.arrowlog import Log, LogStore
+    from streamfactory.arrowlog import WritableLog, WritableLogStore
     from streamfactory.spi import StreamConfig
 
 
@@ -32,7 +32,7 @@ class FlightProducerFactory(LogProducerFactory):
         self._sessions = CommitSessions(self._connection)
         self._log: RemoteLog | None = None
 
-    def log(self, schema: pa.Schema | None = None) -> Log:
+    def log(self, schema: pa.Schema | None = None) -> WritableLog:
         """The topic; a recently used one is not looked up again."""
         known = self._log
         if known is None or not known.is_fresh:
@@ -41,7 +41,7 @@ class FlightProducerFactory(LogProducerFactory):
             known = self._log = opened
         return known
 
-    def store(self) -> LogStore:
+    def store(self) -> WritableLogStore:
         retention = retention_of(self.config)
         return RemoteLogStore(
             self._connection,
@@ -52,7 +52,7 @@ class FlightProducerFactory(LogProducerFactory):
             sessions=self._sessions,
         )
 
-    def tidy(self, log: Log, writer_id: str | None) -> None:
+    def tidy(self, log: WritableLog, writer_id: str | None) -> None:
         """Done by the server, after each commit."""
 
     def close(self) -> None:
@@ -67,7 +67,7 @@ class FlightTopicAdmin(LogTopicAdmin):
         super().__init__(config)
         self._connection = connect(config)
 
-    def store(self) -> LogStore:
+    def store(self) -> WritableLogStore:
         return RemoteLogStore(self._connection)
 
     def close(self) -> None:

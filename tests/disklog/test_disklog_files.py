@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tests.proving.numbers import HandClock
 
     from streamfactory.arrowlog.disk import DiskLog, DiskLogStore
-    from streamfactory.arrowlog.log import FileStage
+    from streamfactory.arrowlog.stages import FileStage
 
     Stores = Callable[..., DiskLogStore]
 

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 from tests.zoo.registry import ZooProducers, caught_by
 
-from streamfactory.arrowlog import Epoch, Staged
+from streamfactory.arrowlog import Epoch, Log, Staged
 from streamfactory.arrowlog.writing import LogCommitter
 from streamfactory.spi import LastCommit, Summary, WriterFenced
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from streamfactory.arrowlog import Log
     from streamfactory.spi import CommitMessage, Position
 
 
@@ -32,12 +31,13 @@ class Stepwise(LogCommitter):
         if not self._claimed:
             self.last()
         log = self._factory.log()
-        held = log.last(self._writer_id)
-        if held is not None and epoch <= held.epoch:
-            return held
+        assert isinstance(log, Log)
         if log.owner(self._writer_id) != self._instance:
             msg = f"epoch {epoch}: another instance has claimed the writer"
             raise WriterFenced(msg)
+        held = log.last(self._writer_id)
+        if held is not None and epoch <= held.epoch:
+            return held
         self.place(log, [_staged(message) for message in messages])
         summary = sum((message.summary for message in messages), Summary())
         return self.mark(log, epoch, summary, source_position)

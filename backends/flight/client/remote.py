@@ -1,4 +1,4 @@
-"""A log in another process: writing and administration of `Log` over Flight.
+"""A log in another process: `WritableLog` over Flight.
 
 Reading has a separate session (`subscription`), because each reader keeps one stream.
 """
@@ -8,15 +8,15 @@ from __future__ import annotations
 import time
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 from streamfactory.arrowlog import (
-    Log,
     LogStage,
-    LogStore,
     PartitionBounds,
     Retention,
     Staged,
+    WritableLog,
+    WritableLogStore,
 )
 from streamfactory.backends.flight.client.uploading import RemoteStage, UploadTarget
 from streamfactory.backends.flight.protocol import messages as m
@@ -28,15 +28,14 @@ from streamfactory.backends.flight.protocol.epochs import (
 )
 from streamfactory.backends.flight.protocol.rows import INLINE, inline_rows
 from streamfactory.backends.flight.protocol.schemas import decode_schema, encode_schema
-from streamfactory.spi import Unsupported, Verification
+from streamfactory.spi import Verification
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     import pyarrow as pa
 
-    from streamfactory.arrowlog import Committed, Epoch, LogSlice
+    from streamfactory.arrowlog import Committed, Epoch
     from streamfactory.backends.flight.client.committing import CommitSessions
     from streamfactory.backends.flight.client.connection import Connection
     from streamfactory.spi import LastCommit
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 _FRESH_SECONDS: Final = 1.0
 
 
-class RemoteLog(Log):
+class RemoteLog(WritableLog):
     """One topic on the server."""
 
     def __init__(
@@ -70,23 +69,6 @@ class RemoteLog(Log):
     def bounds(self) -> Sequence[PartitionBounds]:
         topic = self.connection.call("describe", m.Topic(self.name), m.TopicDescription)
         return [PartitionBounds(p.id, p.earliest, p.latest) for p in topic.partitions]
-
-    def read(
-        self, partition: int, start: int, *, max_rows: int, max_bytes: int
-    ) -> LogSlice:
-        self._refuse()
-
-    def wait(
-        self,
-        partition: int,
-        offset: int,
-        timeout: float,
-        cancelled: threading.Event | None = None,
-    ) -> bool:
-        self._refuse()
-
-    def wake(self) -> None:
-        self._refuse()
 
     def offsets_at(
         self, timestamp_ms: int, partitions: Collection[int]
@@ -122,12 +104,6 @@ class RemoteLog(Log):
     def last(self, writer: str) -> LastCommit | None:
         wanted = m.Last(self.name, writer, self.incarnation)
         return last_of(self._confirmed_by(lambda: self._committed("last", wanted)))
-
-    def owner(self, writer: str) -> str | None:
-        self._refuse()
-
-    def writers(self) -> Mapping[str, LastCommit]:
-        self._refuse()
 
     def forget(self, idle: float, keep: str | None = None) -> None:
         """Done by the server, after each commit."""
@@ -187,12 +163,8 @@ class RemoteLog(Log):
     def _do(self, action: str, request: Any) -> None:
         self.connection.call(action, request, m.Done)
 
-    def _refuse(self) -> NoReturn:
-        msg = "a topic on a server has no such call: a subscription reads it"
-        raise Unsupported(msg)
 
-
-class RemoteLogStore(LogStore):
+class RemoteLogStore(WritableLogStore):
     """The topics of a server."""
 
     def __init__(
@@ -208,12 +180,12 @@ class RemoteLogStore(LogStore):
         self._retention = retention
         self._sessions = sessions
 
-    def create(self, name: str, schema: pa.Schema, partitions: int = 1) -> Log:
+    def create(self, name: str, schema: pa.Schema, partitions: int = 1) -> RemoteLog:
         wanted = m.Create(name, encode_schema(schema), partitions)
         self.connection.call("create", wanted, m.Done)
         return self.open(name)
 
-    def open(self, name: str) -> Log:
+    def open(self, name: str) -> RemoteLog:
         topic = self.connection.call("describe", m.Topic(name), m.TopicDescription)
         return RemoteLog(
             self.connection,
