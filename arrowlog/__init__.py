@@ -12,15 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from streamfactory.arrowlog.administration import LogTopicAdmin
-    from streamfactory.arrowlog.log import (
-        Log,
-        LogSlice,
-        LogStage,
-        LogStore,
-        PartitionBounds,
-        Retention,
-        Staged,
-    )
+    from streamfactory.arrowlog.log import Log, LogStore, WritableLog, WritableLogStore
     from streamfactory.arrowlog.memory import MemoryLog
     from streamfactory.arrowlog.memory_store import MemoryLogStore
     from streamfactory.arrowlog.messages import message_schema
@@ -30,10 +22,21 @@ if TYPE_CHECKING:
         LogConsumerFactory,
         LogMetadata,
     )
+    from streamfactory.arrowlog.stages import LogStage
+    from streamfactory.arrowlog.values import (
+        Committed,
+        Epoch,
+        LogSlice,
+        PartitionBounds,
+        Retention,
+        Staged,
+    )
     from streamfactory.arrowlog.writing import LogProducerFactory
 
 __all__ = [
     "LOG_OPTIONS",
+    "Committed",
+    "Epoch",
     "Log",
     "LogConsumer",
     "LogConsumerFactory",
@@ -48,25 +51,31 @@ __all__ = [
     "PartitionBounds",
     "Retention",
     "Staged",
+    "WritableLog",
+    "WritableLogStore",
     "message_schema",
 ]
 
 _WHERE: Final = {
     "LOG_OPTIONS": "streamfactory.arrowlog.options",
-    "PartitionBounds": "streamfactory.arrowlog.log",
+    "Committed": "streamfactory.arrowlog.values",
+    "Epoch": "streamfactory.arrowlog.values",
+    "PartitionBounds": "streamfactory.arrowlog.values",
     "Log": "streamfactory.arrowlog.log",
     "LogConsumer": "streamfactory.arrowlog.reading",
     "LogConsumerFactory": "streamfactory.arrowlog.reading",
     "LogMetadata": "streamfactory.arrowlog.reading",
     "LogProducerFactory": "streamfactory.arrowlog.writing",
-    "LogSlice": "streamfactory.arrowlog.log",
-    "LogStage": "streamfactory.arrowlog.log",
+    "LogSlice": "streamfactory.arrowlog.values",
+    "LogStage": "streamfactory.arrowlog.stages",
     "LogStore": "streamfactory.arrowlog.log",
     "LogTopicAdmin": "streamfactory.arrowlog.administration",
     "MemoryLog": "streamfactory.arrowlog.memory",
     "MemoryLogStore": "streamfactory.arrowlog.memory_store",
-    "Retention": "streamfactory.arrowlog.log",
-    "Staged": "streamfactory.arrowlog.log",
+    "WritableLog": "streamfactory.arrowlog.log",
+    "WritableLogStore": "streamfactory.arrowlog.log",
+    "Retention": "streamfactory.arrowlog.values",
+    "Staged": "streamfactory.arrowlog.values",
     "message_schema": "streamfactory.arrowlog.messages",
 }
 

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from streamfactory.arrowlog.log import LogStore
+    from streamfactory.arrowlog.log import WritableLogStore
 
 
 class LogTopicAdmin(TopicAdmin):
     """Topics of one store."""
 
     @abstractmethod
-    def store(self) -> LogStore:
+    def store(self) -> WritableLogStore:
         """Return the store of this configuration, in this process."""
 
     def create(

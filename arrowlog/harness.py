@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from streamfactory.arrowlog.values import Epoch
 from streamfactory.spi import Summary
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class LogHarness:
     def write(self, partition: int, numbers: Sequence[int]) -> None:
         stage = self._log.stage(uuid.uuid4().hex)
         stage.append(partition, self.rows(numbers))
-        self._log.commit(None, 0, [stage.seal()], summary=Summary(len(numbers)))
+        self._log.commit(Epoch(None, 0, [stage.seal()], Summary(len(numbers))))
 
     def numbers(self, rows: pa.RecordBatch) -> list[int]:
         found: list[int] = rows.column("number").to_pylist()

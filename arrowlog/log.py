@@ -8,175 +8,41 @@ whole commits only.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
-from streamfactory.spi import Partition, TopicNotFound, Unsupported
-from streamfactory.spi.partitions import MAX_PARTITION_ID
+from streamfactory.spi import (
+    BatchValidator,
+    StreamError,
+    Unsupported,
+    Verification,
+)
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import (
-        Collection,
-        Iterator,
-        Mapping,
-        MutableMapping,
-        Sequence,
-    )
+    from collections.abc import Collection, Mapping, Sequence
 
     import pyarrow as pa
 
-    from streamfactory.spi import LastCommit, Position, Summary, Verification
+    from streamfactory.arrowlog.stages import FileStage, LogStage
+    from streamfactory.arrowlog.values import (
+        Committed,
+        Epoch,
+        LogFile,
+        LogSlice,
+        PartitionBounds,
+        Retention,
+        Staged,
+    )
+    from streamfactory.arrowlog.writers import RememberedWriter
+    from streamfactory.spi import LastCommit
+
+_MOST: Final = 1 << 62
+_REPORTED: Final = 100
+"""Maximum number of reported problems; a broken disk has thousands."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionBounds:
-    """The bounds of one partition at one moment."""
-
-    id: int
-    earliest: int
-    latest: int
-
-
-def no_such_partition(topic: str, partition: int, count: int) -> TopicNotFound:
-    """Return the error for a partition that does not exist."""
-    known = f"s are 0 to {count - 1}" if count > 1 else " is 0"
-    what = f"topic {topic!r} has no partition {partition}: its partition{known}"
-    possible = 0 <= partition <= MAX_PARTITION_ID
-    place = Partition(topic, partition) if possible else None
-    return TopicNotFound(what, partition=place)
-
-
-@dataclass(frozen=True, slots=True)
-class LogSlice:
-    """Consecutive rows of one partition."""
-
-    rows: pa.RecordBatch | None
-    """None if there are no rows yet."""
-    start: int
-    """Offset of the first row."""
-    bounds: PartitionBounds
-    """The bounds at the time of the read."""
-    size: int = 0
-    """Bytes of the rows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Staged:
-    """The staged rows of one attempt: small, picklable, plain values."""
-
-    attempt: str
-    files: Sequence[Mapping[str, Any]] = ()
-    """Locations of the rows, in a form of the log."""
-
-
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """Retention limits by partition; None is unlimited. The strictest applies."""
-
-    age: float | None = None
-    """Seconds since rows were appended."""
-    rows: int | None = None
-    """Rows of each partition."""
-    size: int | None = None
-    """Bytes of each partition, as its rows are in memory."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogFile:
-    """Rows of one partition in a file that other programs read."""
-
-    path: str
-    partition: int
-    base: int
-    """Offset of the first row of the file."""
-    start: int
-    """Offset of the first row that is wanted; inclusive."""
-    end: int
-    """Exclusive."""
-    rows: int
-    """Rows of the whole file."""
-
-
-class LogStage(ABC):
-    """Stages the rows of one attempt, which cannot be read before the commit."""
-
-    @abstractmethod
-    def append(self, partition: int, rows: pa.RecordBatch) -> None:
-        """Stage rows of the log's schema.
-
-        Raises:
-            TopicNotFound: permanent; the partition does not exist.
-            SchemaMismatch: permanent; the rows have another schema, or an invalid
-                value.
-        """
-
-    @abstractmethod
-    def seal(self) -> Staged:
-        """End the attempt: its rows are as durable as the log is."""
-
-    @abstractmethod
-    def discard(self) -> None:
-        """Discard rows that are not sealed; may be called twice."""
-
-
-class FileStage(ABC):
-    """Stages files of another program, which cannot be read before the commit.
-
-    The program writes Parquet files of one partition each into a folder. The stage
-    moves them into the topic, checks them and returns them as the rows of one attempt.
-    """
-
-    folder: str
-    """Absolute path of the folder; the program creates it."""
-    batch_rows: int
-    """Maximum number of rows of a row group."""
-    batch_bytes: int
-    """Approximate maximum bytes of a row group."""
-    file_rows: int
-    """Maximum number of rows of a file."""
-    compression: str | None
-    """``lz4`` (raw) or ``zstd``."""
-    counts: Mapping[int, tuple[int, int]]
-    """Rows of all sealed files by partition, and their bytes as rows are in memory."""
-
-    @abstractmethod
-    def names(self, within: str = "") -> Sequence[str]:
-        """Return the names in the folder, or in a folder within it."""
-
-    @abstractmethod
-    def seal(self, files: Sequence[tuple[int, str]]) -> Staged:
-        """End the attempt: its rows are as durable as the log is.
-
-        Args:
-            files: Partition and path within the folder, in the order in which rows of a
-                partition get their offsets.
-
-        Raises:
-            CorruptData: data_loss; a file is not a segment of the topic: it has other
-                columns or encodings than readers accept.
-            MessageTooLarge: permanent; a row group expands to more than readers accept,
-                mostly for lists that are null or empty.
-            TopicNotFound: permanent; a partition does not exist.
-            MisuseError: misuse; a file is missing, or the folder was swept. Everything
-                is discarded after an error.
-        """
-
-    @abstractmethod
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Read the rows of all sealed files, with their values validated.
-
-        Raises:
-            CorruptData: data_loss; a value is invalid.
-        """
-
-    @abstractmethod
-    def discard(self) -> None:
-        """Discard everything that is not sealed; may be called twice."""
-
-
-class Log(ABC):
-    """One topic. Thread-safe."""
+class WritableLog(ABC):
+    """One topic, which may be in another process. Thread-safe."""
 
     name: str
     schema: pa.Schema
@@ -189,6 +55,150 @@ class Log(ABC):
 
         In constant time per partition.
         """
+
+    @abstractmethod
+    def offsets_at(
+        self, timestamp_ms: int, partitions: Collection[int]
+    ) -> Mapping[int, int | None]:
+        """Return the first offset appended at or after a time; None if there is none.
+
+        By the log's clock; if it goes back, the later time is used.
+        """
+
+    @abstractmethod
+    def stage(self, attempt: str, *, validated: bool = False) -> LogStage:
+        """Start to stage an attempt.
+
+        Sealed rows that are neither committed nor discarded are removed by age.
+
+        Args:
+            attempt: A fresh uuid.
+            validated: Whether the caller validates each batch by a `BatchValidator` of
+                the log's schema before it appends it: it is not done a second time.
+        """
+
+    def check_files(self) -> None:
+        """Refuse a topic that takes no files of other programs.
+
+        Raises:
+            Unsupported: misuse; its segments are not Parquet files in a folder.
+        """
+        raise self._takes_no_files()
+
+    def stage_files(self, attempt: str) -> FileStage:
+        """Start to stage an attempt whose files another program writes.
+
+        What is neither committed nor discarded is removed by age.
+
+        Args:
+            attempt: A fresh uuid.
+
+        Raises:
+            Unsupported: misuse; see `check_files`.
+        """
+        raise self._takes_no_files()
+
+    def _takes_no_files(self) -> Unsupported:
+        return Unsupported(f"topic {self.name!r} takes no files of other programs")
+
+    @abstractmethod
+    def discard(self, staged: Staged) -> None:
+        """Discard the sealed rows of an attempt; may be called twice."""
+
+    @abstractmethod
+    def commit(self, epoch: Epoch) -> Committed:
+        """Append all staged rows of an epoch atomically, over all partitions.
+
+        The owner of the writer is looked at before the number: a superseded instance
+        is refused whatever it commits. Of a repeated epoch the staged rows are
+        discarded (rule W3).
+
+        Raises:
+            WriterFenced: permanent; another instance has claimed the writer.
+            MisuseError: misuse; staged rows of an attempt no longer exist. Nothing was
+                appended.
+        """
+
+    @abstractmethod
+    def claim(self, writer: str, instance: str) -> LastCommit | None:
+        """Claim a writer for an instance, and return its last commit.
+
+        Args:
+            writer: Writer id.
+            instance: A new uuid for each instance.
+        """
+
+    @abstractmethod
+    def last(self, writer: str) -> LastCommit | None:
+        """Return the last commit of a writer; None if none is remembered."""
+
+    @abstractmethod
+    def forget(self, idle: float, keep: str | None = None) -> None:
+        """Forget writers that have not committed for ``idle`` seconds (rule W7).
+
+        Args:
+            idle: Seconds.
+            keep: A writer that is never forgotten.
+        """
+
+    @abstractmethod
+    def grow(self, partitions: int) -> None:
+        """Increase the number of partitions; a smaller number is an error.
+
+        Raises:
+            MisuseError: misuse.
+        """
+
+    @abstractmethod
+    def truncate(self, before: Mapping[int, int]) -> None:
+        """Delete the rows before these offsets, by partition."""
+
+    @abstractmethod
+    def retain(self, retention: Retention, hold: Mapping[int, int]) -> None:
+        """Delete rows by ``retention``.
+
+        Args:
+            retention: The limits.
+            hold: By partition, an offset from which on all rows are kept.
+        """
+
+    def sweep(self) -> None:  # noqa: B027 - not every log has files
+        """Remove staged rows that were neither committed nor aborted for a day."""
+
+    def compact(self) -> None:  # noqa: B027 - not every log has files
+        """Merge small segments and remove unused ones; offsets are unchanged."""
+
+    @abstractmethod
+    def verify(self) -> Verification:
+        """Read all rows, and check them against the commits."""
+
+    def facts(self) -> Mapping[str, str | int]:
+        """Return properties to show: segments, bytes, ..."""
+        return {}
+
+
+class Log(WritableLog):
+    """One topic of this process, which is read here, too. Thread-safe.
+
+    What follows from the bounds, the sizes and the remembered writers of a topic is
+    here; how rows are stored, and how commits become durable, is in the subclasses.
+    """
+
+    @abstractmethod
+    def clock(self) -> float:
+        """Return milliseconds since the epoch, by the clock of append times."""
+
+    @abstractmethod
+    def remembered(self) -> Mapping[str, RememberedWriter]:
+        """Return what is stored of all writers.
+
+        Raises:
+            TopicNotFound: permanent; the topic was deleted.
+        """
+
+    @abstractmethod
+    def sizes(self, partition: int) -> Sequence[tuple[int, int, int]]:
+        """Return what a partition holds, in order: base, end and bytes in memory."""
 
     @abstractmethod
     def read(
@@ -258,162 +268,87 @@ class Log(ABC):
     def wake(self) -> None:
         """Make every cancelled `wait` of this log return."""
 
-    @abstractmethod
-    def offsets_at(
-        self, timestamp_ms: int, partitions: Collection[int]
-    ) -> Mapping[int, int | None]:
-        """Return the first offset appended at or after a time; None if there is none.
-
-        By the log's clock; if it goes back, the later time is used.
-        """
-
-    @abstractmethod
-    def stage(self, attempt: str, *, validated: bool = False) -> LogStage:
-        """Start to stage an attempt.
-
-        Sealed rows that are neither committed nor discarded are removed by age.
-
-        Args:
-            attempt: A fresh uuid.
-            validated: Whether the caller validates each batch by a `BatchValidator` of
-                the log's schema before it appends it: it is not done a second time.
-        """
-
-    def check_files(self) -> None:
-        """Refuse a topic that takes no files of other programs.
-
-        Raises:
-            Unsupported: misuse; its segments are not Parquet files in a folder.
-        """
-        raise self._takes_no_files()
-
-    def stage_files(self, attempt: str) -> FileStage:
-        """Start to stage an attempt whose files another program writes.
-
-        What is neither committed nor discarded is removed by age.
-
-        Args:
-            attempt: A fresh uuid.
-
-        Raises:
-            Unsupported: misuse; see `check_files`.
-        """
-        raise self._takes_no_files()
-
-    def _takes_no_files(self) -> Unsupported:
-        return Unsupported(f"topic {self.name!r} takes no files of other programs")
-
-    @abstractmethod
-    def discard(self, staged: Staged) -> None:
-        """Discard the sealed rows of an attempt; may be called twice."""
-
-    @abstractmethod
-    def commit(
-        self,
-        writer: str | None,
-        epoch: int,
-        staged: Sequence[Staged],
-        *,
-        instance: str = "",
-        summary: Summary,
-        source_position: Position | None = None,
-        replace: bool = False,
-        placed: MutableMapping[int, range] | None = None,
-    ) -> LastCommit | None:
-        """Append all staged rows atomically, over all partitions.
-
-        Args:
-            writer: Writer id; None for no idempotence.
-            epoch: The epoch; if it is not after the writer's last one, nothing is
-                appended.
-            staged: Results of the attempts of this epoch.
-            instance: The instance that has claimed the writer.
-            summary: Stored with the commit.
-            source_position: Stored with the commit.
-            replace: Whether to delete all earlier rows atomically.
-            placed: Filled with the offsets of the appended rows by partition.
-
-        Returns:
-            None if this call appended; otherwise the writer's last commit, and the
-            staged rows are discarded.
-
-        Raises:
-            MisuseError: misuse; staged rows of an attempt no longer exist. Nothing was
-                appended.
-            WriterFenced: permanent; another instance has claimed the writer.
-        """
-
-    @abstractmethod
-    def claim(self, writer: str, instance: str) -> LastCommit | None:
-        """Claim a writer for an instance, and return its last commit.
-
-        Args:
-            writer: Writer id.
-            instance: A new uuid for each instance.
-        """
-
-    @abstractmethod
     def last(self, writer: str) -> LastCommit | None:
-        """Return the last commit of a writer; None if none is remembered."""
+        found = self.remembered().get(writer)
+        return None if found is None else found.last()
 
-    @abstractmethod
     def owner(self, writer: str) -> str | None:
-        """The instance that has claimed a writer; None where none has."""
+        """Return the instance that has claimed a writer; None if there is none."""
+        found = self.remembered().get(writer)
+        return None if found is None else found.owner
 
-    @abstractmethod
     def writers(self) -> Mapping[str, LastCommit]:
         """Return the last commits of all remembered writers."""
+        lasts = {name: known.last() for name, known in self.remembered().items()}
+        return {name: last for name, last in lasts.items() if last is not None}
 
-    @abstractmethod
-    def forget(self, idle: float, keep: str | None = None) -> None:
-        """Forget writers that have not committed for ``idle`` seconds (rule W7).
+    def held(self, partition: int) -> int:
+        """Return the bytes of a partition, as rows are in memory."""
+        earliest = self.bounds()[partition].earliest
+        return sum(
+            size * (end - max(base, earliest)) // (end - base)
+            for base, end, size in self.sizes(partition)
+            if end > earliest
+        )
 
-        Args:
-            idle: Seconds.
-            keep: A writer that is never forgotten.
-        """
-
-    @abstractmethod
-    def grow(self, partitions: int) -> None:
-        """Increase the number of partitions; a smaller number is an error.
-
-        Raises:
-            MisuseError: misuse.
-        """
-
-    @abstractmethod
-    def truncate(self, before: Mapping[int, int]) -> None:
-        """Delete the rows before these offsets, by partition."""
-
-    @abstractmethod
     def retain(self, retention: Retention, hold: Mapping[int, int]) -> None:
-        """Delete rows by ``retention``.
+        bounds = self.bounds()
+        kept = {lane.id: lane.earliest for lane in bounds}
 
-        Args:
-            retention: The limits.
-            hold: By partition, an offset from which on all rows are kept.
-        """
+        def keep_from(offsets: Mapping[int, int]) -> None:
+            kept.update({lane: max(kept[lane], at) for lane, at in offsets.items()})
 
-    def sweep(self) -> None:  # noqa: B027 - not every log has files
-        """Remove staged rows that were neither committed nor aborted for a day."""
+        if retention.rows is not None:
+            keep_from({lane.id: lane.latest - retention.rows for lane in bounds})
+        if retention.size is not None:
+            keep_from({lane.id: self._newest(lane, retention.size) for lane in bounds})
+        if retention.age is not None:
+            oldest = int(self.clock() - retention.age * 1000)
+            young = self.offsets_at(oldest, kept)
+            latest = {lane.id: lane.latest for lane in bounds}
+            keep_from({i: latest[i] if at is None else at for i, at in young.items()})
+        moved = {lane: min(at, hold.get(lane, at)) for lane, at in kept.items()}
+        moved = {i: at for i, at in moved.items() if at > bounds[i].earliest}
+        if moved:
+            self.truncate(moved)
 
-    def compact(self) -> None:  # noqa: B027 - not every log has files
-        """Merge small segments and remove unused ones; offsets are unchanged."""
+    def _newest(self, lane: PartitionBounds, most: int) -> int:
+        """Return the first offset of the newest rows of so many bytes."""
+        at = lane.latest
+        for base, end, size in reversed(self.sizes(lane.id)):
+            if size > most:
+                return end - most * (end - base) // size
+            most -= size
+            at = base
+        return at
 
-    @abstractmethod
     def verify(self) -> Verification:
-        """Read all rows, and check them against the commits."""
+        rows, problems = 0, []
+        validator = BatchValidator(self.schema)
+        for lane in self.bounds():
+            at: int | None = lane.earliest
+            while at is not None and at < lane.latest:
+                try:
+                    part = self.read(lane.id, at, max_rows=_MOST, max_bytes=_MOST)
+                    assert part.rows is not None
+                    validator.validate(part.rows)
+                except (StreamError, ValueError) as error:
+                    problems.append(f"partition {lane.id}, offset {at}: {error}")
+                    if len(problems) >= _REPORTED:
+                        break
+                    behind = (base for base, _, _ in self.sizes(lane.id) if base > at)
+                    at = next(behind, None)
+                else:
+                    rows += part.rows.num_rows
+                    at += part.rows.num_rows
+        return Verification(rows, tuple(problems))
 
-    def facts(self) -> Mapping[str, str | int]:
-        """Return properties to show: segments, bytes, ..."""
-        return {}
 
-
-class LogStore(ABC):
-    """Stores topics. Thread-safe."""
+class WritableLogStore(ABC):
+    """Stores topics, perhaps in another process. Thread-safe."""
 
     @abstractmethod
-    def create(self, name: str, schema: pa.Schema, partitions: int = 1) -> Log:
+    def create(self, name: str, schema: pa.Schema, partitions: int = 1) -> WritableLog:
         """Create a topic.
 
         Raises:
@@ -422,7 +357,7 @@ class LogStore(ABC):
         """
 
     @abstractmethod
-    def open(self, name: str) -> Log:
+    def open(self, name: str) -> WritableLog:
         """Open a topic.
 
         Raises:
@@ -440,3 +375,13 @@ class LogStore(ABC):
     @abstractmethod
     def names(self) -> Sequence[str]:
         """Return the names of all topics, sorted."""
+
+
+class LogStore(WritableLogStore):
+    """Stores topics in this process. Thread-safe."""
+
+    @abstractmethod
+    def create(self, name: str, schema: pa.Schema, partitions: int = 1) -> Log: ...
+
+    @abstractmethod
+    def open(self, name: str) -> Log: ...

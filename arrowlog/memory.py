@@ -9,31 +9,27 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-import pyarrow as pa
-
 from streamfactory.arrowlog.checks import (
     MOST_PARTITIONS,
+    check_growth,
+    check_range,
     check_schema,
-    fenced,
-)
-from streamfactory.arrowlog.log import (
-    Log,
-    LogSlice,
-    LogStage,
-    PartitionBounds,
-    Retention,
-    Staged,
     no_such_partition,
 )
+from streamfactory.arrowlog.log import Log
 from streamfactory.arrowlog.memory_partition import MemoryPartition
+from streamfactory.arrowlog.stages import LogStage
+from streamfactory.arrowlog.values import (
+    Committed,
+    LogSlice,
+    PartitionBounds,
+    Staged,
+)
+from streamfactory.arrowlog.writers import committed_before, idle_writers
 from streamfactory.spi import (
     LastCommit,
     MisuseError,
-    OffsetOutOfRange,
-    Partition,
     TopicNotFound,
-    Verification,
-    WriterFenced,
 )
 
 if TYPE_CHECKING:
@@ -41,22 +37,31 @@ if TYPE_CHECKING:
         Callable,
         Collection,
         Mapping,
-        MutableMapping,
         Sequence,
     )
 
-    from streamfactory.spi import Position, Summary
+    import pyarrow as pa
+
+    from streamfactory.arrowlog.values import Epoch
+    from streamfactory.arrowlog.writers import RememberedWriter
 
 
 _STAGED_MILLIS: Final = 24 * 3600 * 1000
 """Milliseconds after which sealed rows are abandoned: longer than any epoch takes."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Writer:
     owner: str
-    last: LastCommit | None
-    at_ms: float
+    at: float
+    commit: LastCommit | None
+
+    @property
+    def epoch(self) -> int | None:
+        return None if self.commit is None else self.commit.epoch
+
+    def last(self) -> LastCommit | None:
+        return self.commit
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +96,7 @@ class MemoryLog(Log):
         self._staged: dict[str, _Sealed] = {}
         self._changed = threading.Condition()
         self._deleted = False
-        self._now_ms = clock or _wall_clock
+        self._clock = clock or _wall_clock
 
     def bounds(self) -> Sequence[PartitionBounds]:
         with self._changed:
@@ -134,18 +139,7 @@ class MemoryLog(Log):
         """The lane, and which of its chunks has an offset; with the lock held."""
         self._check_there()
         lane = self._lane(partition)
-        if not lane.earliest <= start <= lane.latest:
-            msg = (
-                f"offset {start} is out of range: available are {lane.earliest} to "
-                f"{lane.latest}"
-            )
-            raise OffsetOutOfRange(
-                msg,
-                earliest=lane.earliest,
-                latest=lane.latest,
-                partition=Partition(self.name, partition),
-                offset=start,
-            )
+        check_range(self.name, self._bounds(partition), start)
         if start == lane.latest:
             return lane, None
         return lane, bisect_right(lane.bases, start) - 1
@@ -184,84 +178,59 @@ class MemoryLog(Log):
     def stage(self, attempt: str, *, validated: bool = False) -> LogStage:
         return _MemoryStage(self, attempt)
 
-    def commit(
-        self,
-        writer: str | None,
-        epoch: int,
-        staged: Sequence[Staged],
-        *,
-        instance: str = "",
-        summary: Summary,
-        source_position: Position | None = None,
-        replace: bool = False,
-        placed: MutableMapping[int, range] | None = None,
-    ) -> LastCommit | None:
+    def commit(self, epoch: Epoch) -> Committed:
+        attempts = [one.attempt for one in epoch.attempts]
         with self._changed:
             self._check_there()
-            attempts = dict.fromkeys(one.attempt for one in staged)
-            known = None if writer is None else self._writers.get(writer)
-            if known is not None and known.last and epoch <= known.last.epoch:
+            known = None if epoch.writer is None else self._writers.get(epoch.writer)
+            held = committed_before(epoch, known)
+            if held is not None:
                 for attempt in attempts:
                     self._staged.pop(attempt, None)
-                return known.last
-            if known is not None and known.owner != instance:
-                raise WriterFenced(fenced(writer, epoch))
+                return Committed(held)
             missing = [attempt for attempt in attempts if attempt not in self._staged]
             if missing:
                 msg = f"what attempt {missing[0]} staged no longer exists"
                 raise MisuseError(msg, remedy="abort the epoch and write it again")
-            if replace:
+            if epoch.replace:
                 for lane in self._lanes:
                     lane.truncate(lane.latest)
-            now = self._now_ms()
-            before = [lane.latest for lane in self._lanes]
-            for attempt in attempts:
-                for partition, rows in self._staged.pop(attempt).rows:
-                    self._lanes[partition].append(rows, int(now))
-            if placed is not None:
-                ends = enumerate(zip(before, self._lanes, strict=True))
-                spans = {n: range(base, lane.latest) for n, (base, lane) in ends}
-                placed.update({n: span for n, span in spans.items() if span})
-            if writer is not None:
-                last = LastCommit(epoch, source_position, summary)
-                self._writers[writer] = _Writer(instance, last, now)
+            now = self.clock()
+            placed = self._append(attempts, int(now))
+            if epoch.writer is not None:
+                last = LastCommit(epoch.number, epoch.position, epoch.summary)
+                self._writers[epoch.writer] = _Writer(epoch.instance, now, last)
             self._changed.notify_all()
-            return None
+            return Committed(placed=placed)
+
+    def _append(self, attempts: Sequence[str], now: int) -> Mapping[int, range]:
+        """Append staged rows, and return their offsets by partition."""
+        before = [lane.latest for lane in self._lanes]
+        for attempt in attempts:
+            for partition, rows in self._staged.pop(attempt).rows:
+                self._lanes[partition].append(rows, now)
+        ends = enumerate(zip(before, self._lanes, strict=True))
+        spans = {number: range(base, lane.latest) for number, (base, lane) in ends}
+        return {number: span for number, span in spans.items() if span}
 
     def claim(self, writer: str, instance: str) -> LastCommit | None:
         with self._changed:
             self._check_there()
             known = self._writers.get(writer)
-            last = None if known is None else known.last
-            self._writers[writer] = _Writer(instance, last, self._now_ms())
+            last = None if known is None else known.last()
+            self._writers[writer] = _Writer(instance, self.clock(), last)
             return last
 
-    def last(self, writer: str) -> LastCommit | None:
+    def remembered(self) -> Mapping[str, RememberedWriter]:
         with self._changed:
             self._check_there()
-            found = self._writers.get(writer)
-            return None if found is None else found.last
-
-    def owner(self, writer: str) -> str | None:
-        with self._changed:
-            self._check_there()
-            known = self._writers.get(writer)
-            return None if known is None else known.owner
-
-    def writers(self) -> Mapping[str, LastCommit]:
-        with self._changed:
-            self._check_there()
-            found = {name: known.last for name, known in self._writers.items()}
-        return {name: last for name, last in found.items() if last is not None}
+            return dict(self._writers)
 
     def forget(self, idle: float, keep: str | None = None) -> None:
         with self._changed:
-            oldest = self._now_ms() - idle * 1000
-            self._writers = {
-                writer: entry
-                for writer, entry in self._writers.items()
-                if entry.at_ms >= oldest or writer == keep
-            }
+            oldest = self.clock() - idle * 1000
+            for writer in idle_writers(self._writers, oldest, keep):
+                del self._writers[writer]
 
     def grow(self, partitions: int) -> None:
         with self._changed:
@@ -271,13 +240,8 @@ class MemoryLog(Log):
                     f"topic {self.name!r} can have at most {MOST_PARTITIONS} partitions"
                 )
                 raise MisuseError(msg)
+            check_growth(self.name, len(self._lanes), partitions)
             more = partitions - len(self._lanes)
-            if more < 0:
-                msg = (
-                    f"topic {self.name!r} has {len(self._lanes)} partitions, "
-                    f"and cannot have fewer"
-                )
-                raise MisuseError(msg)
             self._lanes += [MemoryPartition() for _ in range(more)]
 
     def truncate(self, before: Mapping[int, int]) -> None:
@@ -286,27 +250,13 @@ class MemoryLog(Log):
             for partition, offset in before.items():
                 self._lane(partition).truncate(offset)
 
-    def retain(self, retention: Retention, hold: Mapping[int, int]) -> None:
+    def sizes(self, partition: int) -> Sequence[tuple[int, int, int]]:
         with self._changed:
-            self._check_there()
-            now = self._now_ms()
-            for number, lane in enumerate(self._lanes):
-                before = lane.kept_from(retention, now)
-                lane.truncate(min(before, hold.get(number, before)))
+            chunks = self._lane(partition).chunks
+            return [(chunk.base, chunk.end, chunk.size) for chunk in chunks]
 
-    def verify(self) -> Verification:
-        with self._changed:
-            self._check_there()
-            rows = sum(lane.latest - lane.earliest for lane in self._lanes)
-            chunks = [(n, c) for n, lane in enumerate(self._lanes) for c in lane.chunks]
-        problems = []
-        for partition, chunk in chunks:
-            try:
-                chunk.rows.validate(full=True)
-            except pa.ArrowInvalid as error:
-                where = f"partition {partition}, offset {chunk.base}"
-                problems.append(f"{where}: {error}")
-        return Verification(rows, tuple(problems))
+    def clock(self) -> float:
+        return self._clock()
 
     def discard(self, staged: Staged) -> None:
         with self._changed:
@@ -318,7 +268,7 @@ class MemoryLog(Log):
         """Store the sealed rows of a stage, and remove abandoned ones."""
         with self._changed:
             self._check_there()
-            now = self._now_ms()
+            now = self.clock()
             oldest = now - _STAGED_MILLIS
             self._staged = {a: s for a, s in self._staged.items() if s.at_ms >= oldest}
             self._staged[attempt] = _Sealed(rows, now)

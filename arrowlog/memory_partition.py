@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streamfactory.arrowlog.log import Retention
-
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
@@ -58,31 +56,6 @@ class MemoryPartition:
         self.chunks.append(Chunk(self.latest, rows, now_ms, rows.nbytes))
         self.bases.append(self.latest)
         self.latest += rows.num_rows
-
-    def kept_from(self, retention: Retention, now_ms: float) -> int:
-        """The first offset that retention keeps."""
-        first = self.earliest
-        if retention.rows is not None:
-            first = max(first, self.latest - retention.rows)
-        if retention.age is not None:
-            oldest = now_ms - retention.age * 1000
-            first = max(first, self.offset_at(oldest) or 0)
-            if self.chunks and self.chunks[-1].appended_ms < oldest:
-                first = self.latest
-        if retention.size is not None:
-            first = max(first, self._newest(retention.size))
-        return first
-
-    def _newest(self, size: int) -> int:
-        """The first offset of the newest rows that fit this number of bytes."""
-        at = self.latest
-        for chunk in reversed(self.chunks):
-            if chunk.size > size:
-                fitting: int = size * chunk.rows.num_rows // chunk.size
-                return at - fitting
-            size -= chunk.size
-            at = chunk.base
-        return at
 
     def offset_at(self, timestamp_ms: float) -> int | None:
         """The first offset appended at or after a time."""

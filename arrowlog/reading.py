@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from streamfactory.arrowlog.log import Log, LogSlice, LogStore, PartitionBounds
+    from streamfactory.arrowlog.log import Log, LogStore
+    from streamfactory.arrowlog.values import LogSlice, PartitionBounds
     from streamfactory.spi import Loss
 
 

@@ -14,8 +14,8 @@ from streamfactory.arrowlog.decoding import (
     members_of,
     text,
 )
-from streamfactory.arrowlog.log import Log, LogStore, Retention, Staged
 from streamfactory.arrowlog.messages import message_schema, stored_messages
+from streamfactory.arrowlog.values import Epoch, Retention, Staged
 from streamfactory.spi import (
     CommitMessage,
     CorruptData,
@@ -39,13 +39,15 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from streamfactory.arrowlog.log import WritableLog, WritableLogStore
+
 _logger = logging.getLogger("streamfactory")
 
 
 class LogWriter(StreamWriter):
     """Stages the rows of one attempt."""
 
-    def __init__(self, log: Log, context: WriteContext) -> None:
+    def __init__(self, log: WritableLog, context: WriteContext) -> None:
         self._messages = log.schema.equals(message_schema())
         self._log = log
         self._stage = log.stage(context.attempt)
@@ -83,7 +85,7 @@ class LogCommitter(StreamCommitter):
         messages: Sequence[CommitMessage],
         source_position: Position | None = None,
     ) -> LastCommit | None:
-        return self._commit(epoch, messages, source_position, replace=False)
+        return self._commit(epoch, messages, source_position, replace_all=False)
 
     def replace(
         self,
@@ -91,7 +93,7 @@ class LogCommitter(StreamCommitter):
         messages: Sequence[CommitMessage],
         source_position: Position | None = None,
     ) -> LastCommit | None:
-        return self._commit(epoch, messages, source_position, replace=True)
+        return self._commit(epoch, messages, source_position, replace_all=True)
 
     def abort(self, epoch: int, messages: Sequence[CommitMessage]) -> None:
         try:
@@ -115,7 +117,7 @@ class LogCommitter(StreamCommitter):
         self._claimed = True
         return held
 
-    def _refuse_another(self, log: Log) -> None:
+    def _refuse_another(self, log: WritableLog) -> None:
         """Refuse a topic that was deleted, or made again, while it was written to."""
         expected = self._factory.incarnation
         if expected is None:
@@ -137,24 +139,26 @@ class LogCommitter(StreamCommitter):
         messages: Sequence[CommitMessage],
         source_position: Position | None,
         *,
-        replace: bool,
+        replace_all: bool,
     ) -> LastCommit | None:
         log = self._factory.log()
         if self._writer_id is not None:
             self._refuse_another(log)
         if not self._claimed:
             self.last()
-        held = log.commit(
-            self._writer_id,
-            epoch,
-            [_staged(message) for message in messages],
-            instance=self._instance,
-            summary=sum((m.summary for m in messages), Summary()),
-            source_position=source_position,
-            replace=replace,
+        committed = log.commit(
+            Epoch(
+                self._writer_id,
+                epoch,
+                [_staged(message) for message in messages],
+                sum((m.summary for m in messages), Summary()),
+                self._instance,
+                source_position,
+                replace_all,
+            )
         )
         self._factory.tidy(log, self._writer_id)
-        return held
+        return committed.held
 
 
 class LogProducerFactory(ProducerFactory):
@@ -171,7 +175,7 @@ class LogProducerFactory(ProducerFactory):
     """Of the topic that a writer with an id met here first."""
 
     @abstractmethod
-    def store(self) -> LogStore:
+    def store(self) -> WritableLogStore:
         """The store of this configuration, in this process."""
 
     def create_writer(self, context: WriteContext) -> StreamWriter:
@@ -201,7 +205,7 @@ class LogProducerFactory(ProducerFactory):
             return envelope_schema()
         return schema
 
-    def log(self, schema: pa.Schema | None = None) -> Log:
+    def log(self, schema: pa.Schema | None = None) -> WritableLog:
         """The topic; created where there is none and a schema is known."""
         topics, topic = self.store(), self.config.topic
         try:
@@ -216,7 +220,7 @@ class LogProducerFactory(ProducerFactory):
         except MisuseError:  # another writer was first
             return topics.open(topic)
 
-    def tidy(self, log: Log, writer_id: str | None) -> None:
+    def tidy(self, log: WritableLog, writer_id: str | None) -> None:
         """After a commit: forget idle writers, let go of what retention does not keep.
 
         The epoch is committed whatever becomes of this.

@@ -33,6 +33,7 @@ from benchmarks.triggers.compared import figures as triggers
 from benchmarks.triggers.queries import CONF
 from benchmarks.triggers.streams import file_stream, kafka_stream
 
+from streamfactory.arrowlog import Epoch
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
 from streamfactory.spi import Summary
 from streamfactory.wiring.config.configure import configure
@@ -174,7 +175,7 @@ def planning(folder: Path, rounds: int) -> Figure:
             stage = log.stage(str(turn))
             for partition in range(PARTITIONS):
                 stage.append(partition, rows)
-            log.commit(None, 0, [stage.seal()], summary=Summary(3 * PARTITIONS))
+            log.commit(Epoch(None, 0, [stage.seal()], Summary(3 * PARTITIONS)))
             began = time.perf_counter()
             end = planner.latest(start)
             ranges = planner.ranges(start, end)

@@ -35,6 +35,7 @@ from benchmarks.measuring.rows import batches
 
 import streamfactory
 from streamfactory import arrowipc as ipc
+from streamfactory.arrowlog import Epoch
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
 from streamfactory.spi import Partition, StreamError, Summary
 from streamfactory.wiring.config.configure import configure
@@ -145,7 +146,7 @@ def into_log(rows: int, size: int) -> float:
                 staged += batch.nbytes
                 moved += batch.nbytes
                 count += batch.num_rows
-            log.commit("w", epoch, [stage.seal()], instance="", summary=Summary(count))
+            log.commit(Epoch("w", epoch, [stage.seal()], Summary(count), instance=""))
             epoch += 1
         took = time.perf_counter() - begun
         store.close()

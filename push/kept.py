@@ -10,7 +10,7 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
-from streamfactory.arrowlog import MemoryLogStore
+from streamfactory.arrowlog import Epoch, MemoryLogStore
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
 from streamfactory.push.store import (
     AsyncScan,
@@ -87,7 +87,7 @@ class KeptRows(PushStore):
                 self._log.discard(staged)
                 raise closed_error(self._failure)
             count = sum(rows.num_rows for rows in batches)
-            self._log.commit(None, 0, [staged], summary=Summary(count))
+            self._log.commit(Epoch(None, 0, [staged], Summary(count)))
             self._pushed += count
 
     async def put_async(

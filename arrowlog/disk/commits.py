@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from streamfactory.arrowlog.checks import fenced
+from streamfactory.arrowlog.checks import no_such_partition
 from streamfactory.arrowlog.decoding import InvalidValue, text
 from streamfactory.arrowlog.disk.housekeeping import let_go
 from streamfactory.arrowlog.disk.names import SEGMENTS
@@ -24,16 +24,17 @@ from streamfactory.arrowlog.disk.records import (
     decode_writer,
 )
 from streamfactory.arrowlog.disk.staging import StagedFile
-from streamfactory.arrowlog.log import no_such_partition
+from streamfactory.arrowlog.values import Committed
+from streamfactory.arrowlog.writers import committed_before
 from streamfactory.spi import MisuseError, StreamError, TopicNotFound, WriterFenced
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from streamfactory.arrowlog.disk.journal import Journal
     from streamfactory.arrowlog.disk.state import State
-    from streamfactory.arrowlog.log import Staged
-    from streamfactory.spi import LastCommit, Position, Summary
+    from streamfactory.arrowlog.values import Epoch
+    from streamfactory.spi import LastCommit
 
 _GROUPED_BYTES: Final = SEALED_BYTES // 4
 """Approximate maximum bytes of a record with several commits."""
@@ -45,29 +46,36 @@ logger = logging.getLogger("streamfactory")
 class _Request:
     """One epoch that waits for its commit."""
 
-    writer: str | None
-    epoch: int
+    epoch: Epoch
     files: Sequence[StagedFile]
-    instance: str
-    summary: Summary
     position: str | None
-    replace: bool
+    """Position of its source, as JSON text."""
     done: bool = False
-    held: LastCommit | None = None
-    placed: dict[int, range] = field(default_factory=dict)
-    """Offsets of its rows, by partition."""
+    committed: Committed = field(default_factory=Committed)
     error: BaseException | None = None
 
+    @classmethod
+    def of(cls, epoch: Epoch) -> _Request:
+        position = None if epoch.position is None else epoch.position.to_json()
+        return cls(epoch, StagedFile.of(epoch.attempts), position)
+
+    @property
     def weight(self) -> int:
         """Approximate bytes in a record."""
         batches = sum(len(run[2]) for file in self.files for run in file.runs)
         runs = sum(len(file.runs) for file in self.files)
         return 8 * batches + 96 * runs + len(self.position or "")
 
-    def outcome(self) -> tuple[LastCommit | None, Mapping[int, range]]:
+    def written(self, at: int) -> WriterState:
+        """The state of the writer after the epoch."""
+        epoch, summary = self.epoch, self.epoch.summary
+        stored = (epoch.number, summary.rows, summary.sums, self.position)
+        return WriterState(epoch.instance, at, *stored)
+
+    def outcome(self) -> Committed:
         if self.error is not None:
             raise self.error
-        return self.held, self.placed
+        return self.committed
 
 
 @dataclass(slots=True)
@@ -95,22 +103,9 @@ class CommitQueue:
         self._lock = threading.Lock()
         self._waiting: list[_Request] = []
 
-    def commit(
-        self,
-        writer: str | None,
-        epoch: int,
-        staged: Sequence[Staged],
-        instance: str,
-        summary: Summary,
-        source_position: Position | None,
-        *,
-        replace: bool,
-    ) -> tuple[LastCommit | None, Mapping[int, range]]:
-        """See `Log.commit`; also returns the offsets of the appended rows."""
-        once = list({one.attempt: one for one in staged}.values())
-        position = None if source_position is None else source_position.to_json()
-        files = StagedFile.of(once)
-        request = _Request(writer, epoch, files, instance, summary, position, replace)
+    def commit(self, epoch: Epoch) -> Committed:
+        """See `Log.commit`."""
+        request = _Request.of(epoch)
         with self._lock:
             self._waiting.append(request)
         with self._journal.publishing:
@@ -128,12 +123,7 @@ class CommitQueue:
             if known is not None and known.owner == instance:
                 return None
             now = self._journal.time_of(state)
-            if known is None:
-                claimed = WriterState(instance, now)
-            else:
-                claimed = WriterState(
-                    instance, now, known.epoch, known.rows, known.sums, known.position
-                )
+            claimed = replace(known or WriterState("", now), owner=instance, at=now)
             claims = {writer: _checked(writer, claimed)}
             return self._journal.record(state, writers=claims)
 
@@ -175,7 +165,7 @@ class CommitQueue:
             if any(request.files for request in requests):
                 self._journal.storage.settle("data")
             self._journal.publish(lambda state: self._build(state, requests))
-            if any(request.held for request in requests):
+            if any(request.committed.held for request in requests):
                 # Its publisher may have been killed before its name was durable.
                 self._journal.storage.settle("log")
         except BaseException as error:  # noqa: BLE001 - raised in every waiting thread
@@ -186,7 +176,7 @@ class CommitQueue:
             for request in requests:
                 request.done = True
         # Of repeated epochs, except files that the same epoch has committed.
-        late = [f.name for r in requests if r.held or ended for f in r.files]
+        late = [f.name for r in requests if r.committed.held or ended for f in r.files]
         try:
             self.discard(late)
         except (StreamError, OSError) as error:  # the sweep removes them later
@@ -195,10 +185,9 @@ class CommitQueue:
     def _build(self, state: State, requests: Sequence[_Request]) -> Record | None:
         draft = _Draft(list(state.latest), self._journal.time_of(state))
         for request in requests:
-            request.held = request.error = None
-            request.placed.clear()
+            request.committed, request.error = Committed(), None
             try:
-                self._add(draft, state, request)
+                request.committed = self._add(draft, state, request)
             except (MisuseError, WriterFenced, TopicNotFound) as error:
                 request.error = error
         if not draft.appended:
@@ -215,27 +204,25 @@ class CommitQueue:
             removed=removed,
         )
 
-    def _add(self, draft: _Draft, state: State, request: _Request) -> None:
-        if request.writer is not None:
-            known = draft.writers.get(request.writer, state.writers.get(request.writer))
-            epoch = None if known is None else known.epoch
-            if known is not None and epoch is not None and request.epoch <= epoch:
-                request.held = known.last()  # parsed only if needed: positions are long
-                return
-            if known is not None and known.owner != request.instance:
-                raise WriterFenced(fenced(request.writer, request.epoch))
-        written = _written(request, draft.at)
+    def _add(self, draft: _Draft, state: State, request: _Request) -> Committed:
+        epoch, writer = request.epoch, request.epoch.writer
+        written: dict[str, WriterState] = {}
+        if writer is not None:
+            known = draft.writers.get(writer, state.writers.get(writer))
+            held = committed_before(epoch, known)
+            if held is not None:
+                return Committed(held)
+            written[writer] = _checked(writer, request.written(draft.at))
         self._check_staged(draft, state, request)
-        if request.replace:
+        if epoch.replace:
             draft.earliest.update(enumerate(draft.latest))
         before = list(draft.latest)
         for file in request.files:
             draft.segments.append(_segment(file, draft.latest, draft.at))
-        spans = enumerate(map(range, before, draft.latest))
-        request.placed.update((lane, span) for lane, span in spans if span)
-        if written is not None and request.writer is not None:
-            draft.writers[request.writer] = written
+        draft.writers.update(written)
         draft.appended = True
+        spans = enumerate(map(range, before, draft.latest))
+        return Committed(placed={lane: span for lane, span in spans if span})
 
     def _check_staged(self, draft: _Draft, state: State, request: _Request) -> None:
         taken = {segment.name for segment in draft.segments}
@@ -270,34 +257,14 @@ def _grouped(requests: Sequence[_Request]) -> Iterator[list[_Request]]:
     group: list[_Request] = []
     weight = 0
     for request in requests:
-        alone = request.replace or (group and group[-1].replace)
-        weight += request.weight()
+        alone = request.epoch.replace or (group and group[-1].epoch.replace)
+        weight += request.weight
         if group and (alone or weight > _GROUPED_BYTES):
             yield group
-            group, weight = [], request.weight()
+            group, weight = [], request.weight
         group.append(request)
     if group:
         yield group
-
-
-def _written(request: _Request, at: int) -> WriterState | None:
-    """Return the stored state of a writer after an epoch.
-
-    Raises:
-        MisuseError: misuse; the format does not support it.
-    """
-    if request.writer is None:
-        return None
-    summary = request.summary
-    state = WriterState(
-        request.instance,
-        at,
-        request.epoch,
-        summary.rows,
-        summary.sums,
-        request.position,
-    )
-    return _checked(request.writer, state)
 
 
 def _checked(writer: str, state: WriterState) -> WriterState:

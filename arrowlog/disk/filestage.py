@@ -16,7 +16,8 @@ from streamfactory.arrowlog.disk.names import ATTEMPT, PARQUET, STAGING, new_seg
 from streamfactory.arrowlog.disk.segments import SegmentReader
 from streamfactory.arrowlog.disk.staging import BATCH_BYTES, BATCH_ROWS, StagedFile
 from streamfactory.arrowlog.disk.thrift import ExpandsTooFar
-from streamfactory.arrowlog.log import FileStage, Staged
+from streamfactory.arrowlog.stages import FileStage
+from streamfactory.arrowlog.values import Staged
 from streamfactory.spi import CorruptData, MessageTooLarge, MisuseError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class DiskFileStage(FileStage):
         storage: Storage,
         schema: pa.Schema,
         settings: Settings,
-        check_partition: Callable[[int], None],
+        check_partition: Callable[[int], object],
     ) -> None:
         if ATTEMPT.fullmatch(attempt) is None:
             msg = f"the attempt {attempt!r} is not a uuid"

@@ -11,7 +11,6 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
 import pyarrow as pa
 
 from streamfactory.arrowlog.disk.filestage import sweep_attempts
@@ -41,14 +40,13 @@ from streamfactory.spi import CorruptData, StorageFailed
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from streamfactory.arrowlog.disk.journal import Journal
     from streamfactory.arrowlog.disk.records import Record, Segment
     from streamfactory.arrowlog.disk.segments import SegmentReader
     from streamfactory.arrowlog.disk.settings import Settings
     from streamfactory.arrowlog.disk.state import State
-    from streamfactory.arrowlog.log import Retention
 
 _SNAPSHOT_RECORDS: Final = 64
 _SNAPSHOT_BYTES: Final = 512 << 10
@@ -68,7 +66,6 @@ class Housekeeper:
         journal: The records of the topic.
         segments: Reads segments to merge.
         settings: Settings of segments and merges.
-        offsets_at: See `Log.offsets_at`.
         tidy: Sweeps files outside the topic; called with the topic's sweep.
     """
 
@@ -78,28 +75,23 @@ class Housekeeper:
         segments: SegmentReader,
         settings: Settings,
         *,
-        offsets_at: Callable[[int, Collection[int]], Mapping[int, int | None]],
         tidy: Callable[[], None] | None,
     ) -> None:
         self._journal = journal
         self._storage = journal.storage
         self._segments = segments
         self._settings = settings
-        self._offsets_at = offsets_at
         self._tidy = tidy
         self._merging = threading.Lock()
         self._swept_at = time.monotonic()
 
     def after_commit(self) -> None:
         """Run what is due, at a small amortised cost."""
-        with self._journal.lock:
-            # The state of this commit is recent enough; reading the storage costs more.
-            state = self._journal.known
-            due = _due(state)
-            merges = choose(state, self._settings)
-        if merges:
+        # The state of this commit is recent enough; reading the storage costs more.
+        state = self._journal.known
+        if choose(state, self._settings):
             self._merge_all()
-        if due:
+        if _due(state):
             self.snapshot(early=False)
         if time.monotonic() - self._swept_at >= _SWEEP_EVERY:
             self.sweep()
@@ -117,7 +109,7 @@ class Housekeeper:
         removed: dict[str, int] = {}
 
         def build(state: State) -> Record | None:
-            self._journal.check_partitions(before)
+            self._journal.known_with(*before)
             moved = {
                 lane: min(offset, state.latest[lane])
                 for lane, offset in before.items()
@@ -132,44 +124,6 @@ class Housekeeper:
         if self._journal.publish(build):
             self._remove(removed)
 
-    def retain(self, retention: Retention, hold: Mapping[int, int]) -> None:
-        """Delete rows by retention."""
-        with self._journal.lock:
-            state = self._journal.refreshed()
-            before = np.array(state.earliest, np.int64)
-            latest = np.array(state.latest, np.int64)
-            if retention.rows is not None:
-                before = np.maximum(before, latest - retention.rows)
-            if retention.size is not None:
-                kept = [
-                    self._kept(state, i, retention.size) for i in range(len(latest))
-                ]
-                before = np.maximum(before, np.array(kept, np.int64))
-        if retention.age is not None:
-            oldest = int(self._journal.now_ms() - retention.age * 1000)
-            young = self._offsets_at(oldest, range(len(latest)))
-            ages = [latest[i] if young[i] is None else young[i] for i in young]
-            before = np.maximum(before, np.array(ages, np.int64))
-        wanted = {
-            lane: min(int(offset), hold.get(lane, int(offset)))
-            for lane, offset in enumerate(before)
-        }
-        with self._journal.lock:
-            state = self._journal.refreshed()
-            moved = {i: at for i, at in wanted.items() if at > state.earliest[i]}
-        if moved:
-            self.truncate(moved)
-
-    def _kept(self, state: State, partition: int, most: int) -> int:
-        """Return the first offset of the newest runs of so many bytes."""
-        at = state.latest[partition]
-        for base, end, size in reversed(state.index.sizes(partition)):
-            if size > most:
-                return end - most * (end - base) // size
-            most -= size
-            at = base
-        return at
-
     # --- merging ----------------------------------------------------------------
 
     def _merge_all(self, *, everything: bool = False) -> None:
@@ -177,9 +131,8 @@ class Housekeeper:
             return  # another thread is merging
         try:
             while True:
-                with self._journal.lock:
-                    state = self._journal.refreshed()
-                    files = choose(state, self._settings, everything=everything)
+                state = self._journal.refreshed()
+                files = choose(state, self._settings, everything=everything)
                 if files is None or not self._merge(files):
                     return
         finally:
@@ -187,18 +140,16 @@ class Housekeeper:
 
     def _merge(self, files: Sequence[str]) -> bool:
         """Merge some segments; False if another process has merged them."""
-        with self._journal.lock:
-            state = self._journal.refreshed()
-            if not all(name in state.small for name in files):
-                return False
-            runs = state.index.runs(files)
-            level = max(state.small[name][0] for name in files) + 1
-            removed = {name: state.small[name][1] for name in files}
-            floor = list(state.earliest)
+        state = self._journal.refreshed()
+        if not all(name in state.small for name in files):
+            return False
+        runs = state.index.runs(files)
+        level = max(state.small[name].level for name in files) + 1
+        removed = {name: state.small[name].size for name in files}
         with contextlib.suppress(FileNotFoundError):
             form = format_named(state.segment_format)
             writer = RollingWriter(self._storage, state.schema, self._settings, form)
-            merged = merge(self._segments, writer, runs, floor, level)
+            merged = merge(self._segments, writer, runs, state.earliest, level)
             self._storage.settle("data")
 
             def build(state: State) -> Record | None:
@@ -218,9 +169,8 @@ class Housekeeper:
 
     def _abandon(self, merged: Iterable[Segment]) -> None:
         """Remove merged files that were not published."""
-        with self._journal.lock:
-            index = self._journal.refreshed().index
-            names = [one.name for one in merged if not index.has(one.name)]
+        index = self._journal.refreshed().index
+        names = [one.name for one in merged if not index.has(one.name)]
         self._storage.remove(names)
 
     def _remove(self, names: Iterable[str]) -> None:
@@ -241,23 +191,21 @@ class Housekeeper:
             early: Also if none is due; another thread may have written it.
         """
         with self._journal.publishing:
-            with self._journal.lock:
-                known = self._journal.refreshed().snapshot
+            known = self._journal.refreshed().snapshot
             if snapshots(self._storage.names("log"))[-1:] > [known]:
                 self._journal.reload()  # its parts, not those that it replaced
-            with self._journal.lock:
-                state = self._journal.refreshed()
-                self._finish(state)
-                if state.version == state.snapshot or not (early or _due(state)):
-                    return
-                name, fresh = snapshot_name(state.version), state.fresh()
-                parts, written = self._parts(state)
-                self._storage.settle("index")
-                data = state.to_snapshot(parts).encode()
+            state = self._journal.refreshed()
+            self._finish(state)
+            if state.version == state.snapshot or not (early or _due(state)):
+                return
+            name = snapshot_name(state.version)
+            parts, written = self._parts(state)
+            self._storage.settle("index")
+            data = state.to_snapshot(parts).encode()
             if not self._storage.publish(name, data):
                 self._storage.remove(written)
             elif self._secured(name, parts):
-                self._storage.remove(fresh)
+                self._storage.remove(state.fresh)
             self._journal.reload()
             self._clean()
 
@@ -287,7 +235,7 @@ class Housekeeper:
         Each is at least twice as long as the next one: there are few, and each row is
         rewritten a logarithmic number of times.
         """
-        floor = state.floor()
+        floor = state.floor
         recent = state.index.recent()
         parts = [*state.index.parts, *([_unnamed(part_rows(recent))] if recent else [])]
         out: list[Part] = []
@@ -402,12 +350,13 @@ def _due(state: State) -> bool:
 
 def let_go(state: State, moved: Mapping[int, int]) -> dict[str, int]:
     """Return segments that are not needed after earliest has moved."""
-    before = state.floor()
+    before = state.floor
     after = before.copy()
     for lane, offset in moved.items():
         after[lane] = max(after[lane], offset)
     gone = state.index.released(before, after) - set(state.removed)
-    return {name: state.small.get(name, (0, 1, 0, 0))[1] for name in sorted(gone)}
+    small = state.small
+    return {name: small[name].size if name in small else 1 for name in sorted(gone)}
 
 
 def _unnamed(rows: pa.RecordBatch) -> Part:

@@ -19,7 +19,7 @@ from streamfactory.arrowlog.disk.records import Run
 from streamfactory.spi.computing import pc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -128,9 +128,9 @@ class _PartitionRuns:
 
     __slots__ = ("bases", "runs")
 
-    def __init__(self) -> None:
-        self.bases: list[int] = []
-        self.runs: list[Run] = []
+    def __init__(self, runs: Sequence[Run] = ()) -> None:
+        self.bases = [run.base for run in runs]
+        self.runs = list(runs)
 
     def add(self, run: Run) -> None:
         """Add a run, replacing those of the same offsets."""
@@ -141,20 +141,27 @@ class _PartitionRuns:
 
 
 class Index:
-    """All runs of a topic."""
+    """All runs of a topic at one version. Never changed."""
 
     def __init__(self, parts: Sequence[Part] = ()) -> None:
-        self.parts = list(parts)
-        self._recent: dict[int, _PartitionRuns] = {}
-        self._files: set[str] = set()
+        self.parts = parts
+        self._recent: Mapping[int, _PartitionRuns] = {}
+        self._files: frozenset[str] = frozenset()
 
-    def add(self, run: Run) -> None:
-        """Add a run; the latest run with an offset is valid."""
-        lane = self._recent.get(run.partition)
-        if lane is None:
-            lane = self._recent[run.partition] = _PartitionRuns()
-        lane.add(run)
-        self._files.add(run.file)
+    def with_runs(self, runs: Collection[Run]) -> Index:
+        """Return the index with later runs; the latest run with an offset is valid."""
+        changed: dict[int, _PartitionRuns] = {}
+        for run in runs:
+            lane = changed.get(run.partition)
+            if lane is None:
+                before = self._recent.get(run.partition)
+                lane = _PartitionRuns(() if before is None else before.runs)
+                changed[run.partition] = lane
+            lane.add(run)
+        index = Index(self.parts)
+        index._recent = {**self._recent, **changed}
+        index._files = self._files.union(run.file for run in runs)
+        return index
 
     def find(self, partition: int, offset: int) -> Run | None:
         """The run that has an offset."""
@@ -193,7 +200,7 @@ class Index:
 
     def files(self) -> set[str]:
         """Return the names of all segments, including merged and deleted ones."""
-        return self._files.union(*(part.files() for part in self.parts))
+        return set(self._files).union(*(part.files() for part in self.parts))
 
     def released(self, before: Numbers, after: Numbers) -> set[str]:
         """Return segments that are needed with one earliest, but not with another.

@@ -9,6 +9,7 @@ next number.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import logging
@@ -17,12 +18,14 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any, Final, final
 
+from streamfactory.arrowlog.checks import no_such_partition
 from streamfactory.arrowlog.disk.loading import hole, load
 from streamfactory.arrowlog.disk.names import record_name
 from streamfactory.arrowlog.disk.records import Record, is_intact
-from streamfactory.arrowlog.log import no_such_partition
+from streamfactory.arrowlog.disk.state import apply
 from streamfactory.spi import (
     CorruptData,
+    StreamError,
     StreamTimeout,
     TopicNotFound,
     TransientError,
@@ -30,7 +33,7 @@ from streamfactory.spi import (
 from streamfactory.spi.backoff import Backoff
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
 
     from streamfactory.arrowlog.disk.state import State
     from streamfactory.arrowlog.disk.storage import Storage
@@ -38,6 +41,9 @@ if TYPE_CHECKING:
 _PATIENCE: Final = 60.0
 """Seconds that a publication tries to win."""
 _BACKOFF: Final = Backoff(0.001, 0.05)
+_READ: Final = 1024
+"""Records after which a topic is loaded again: what they add to the state of a reader
+is in a snapshot by then."""
 
 _logger = logging.getLogger("streamfactory")
 
@@ -69,20 +75,15 @@ class Journal:
         self.incarnation = incarnation
         self.storage = storage
         self.now_ms = clock or _wall_clock
-        self.lock = threading.RLock()
-        """Guards the results of `known` and `refreshed`."""
         self.publishing = threading.RLock()
-        """Held by the publishing thread; acquired before `lock`."""
-        self._state = self._loaded()
+        """Held by the publishing thread, which may acquire `_lock`."""
+        self._lock = threading.RLock()
+        """Held by the thread that replaces `known`."""
+        self._loaded_at = -1
+        """The version to which the topic was loaded."""
+        self.known = self._loaded()
+        """The state, as far as records were read."""
         self.refreshed()
-
-    @property
-    def known(self) -> State:
-        """Return the applied state without reading the storage.
-
-        Hold `lock` while using it.
-        """
-        return self._state
 
     def record(self, state: State, at: int | None = None, **members: Any) -> Record:
         """Create the record after ``state``.
@@ -93,10 +94,10 @@ class Journal:
             **members: Of the record.
         """
         at = self.time_of(state) if at is None else at
-        version = state.version + 1 + len(state.void)
-        form = state.segment_format
-        void = tuple(state.void)
-        return Record("", version, at, void=void, segment_format=form, **members)
+        void, form = state.void, state.segment_format
+        return Record(
+            "", state.following, at, void=void, segment_format=form, **members
+        )
 
     def time_of(self, state: State) -> int:
         """Return the time of the next record.
@@ -124,11 +125,10 @@ class Journal:
         deadline = time.monotonic() + _PATIENCE
         with self.publishing:
             for failures in itertools.count(1):
-                with self.lock:
-                    state = self.refreshed()
-                    if failures > 1 and identity in state.ids:
-                        return True  # the reply was lost, the record was not
-                    record = build(state)
+                state = self.refreshed()
+                if failures > 1 and identity in state.ids:
+                    return True  # the reply was lost, the record was not
+                record = build(state)
                 if record is None:
                     return False
                 if self._try(record, identity, deadline):
@@ -165,56 +165,69 @@ class Journal:
         were removed. If the previous record exists, none was removed.
         """
         before = record.version - 1 - len(record.void)
-        with self.lock:
+        with self._lock:
             if self._there(before):
                 # Another thread may have read it already: its number is unique.
-                if self._state.version < record.version:
-                    self._state.apply(record, size)
+                if self.known.version < record.version:
+                    self.known = apply(self.known, record, size)
                 return True
-            self._state = self._loaded()
-            if record.id in self._state.ids:
+            self.known = self._loaded()
+            if record.id in self.known.ids:
                 return True  # it was valid, and was removed later
             self.storage.remove([record_name(record.version)])
             return False
 
-    def check_partitions(self, partitions: Collection[int]) -> None:
-        """Refuse partitions that do not exist."""
-        for partition in partitions:
-            self.check_partition(partition)
+    def known_with(self, *partitions: int) -> State:
+        """Return a state that has some partitions.
 
-    def check_partition(self, partition: int) -> None:
-        """Refuse a partition that does not exist."""
-        if not 0 <= partition < len(self._state.latest):
-            self.refreshed()
-        count = len(self._state.latest)
-        if not 0 <= partition < count:
-            raise no_such_partition(self.name, partition, count)
+        It is refreshed only if one is unknown.
+
+        Raises:
+            TopicNotFound: permanent; a partition does not exist, or the topic was
+                deleted.
+        """
+        state = self.known
+        for partition in partitions:
+            if not 0 <= partition < len(state.latest):
+                state = self.refreshed()
+            if not 0 <= partition < len(state.latest):
+                raise no_such_partition(self.name, partition, len(state.latest))
+        return state
 
     def reload(self) -> None:
         """Read the newest snapshot, to release memory."""
         fresh = self._loaded()
-        with self.lock:
-            self._state = fresh
+        with self._lock:
+            self.known = fresh
             self.refreshed(ended=True)
 
     def refreshed(self, *, ended: bool = False) -> State:
         """Apply all published records, and return the state.
 
-        Hold `lock` while using it.
-
         Args:
             ended: Whether to return a deleted topic instead of raising.
         """
-        state = self._state
-        if not self._advance(state):
-            seen = state.version
-            state = self._state = self._loaded()
-            if state.version < seen:
-                gone = f"the records from {state.version + 1} to {seen} are missing"
-                msg = f"{self.storage.location}: {gone}"
-                raise CorruptData(msg)
+        with self._lock:
+            state = self.known = self._continued(self.known)
         if state.deleted and not ended:
             raise self._gone()
+        return state
+
+    def _continued(self, state: State) -> State:
+        """Return the state after all published records."""
+        state, valid = self._advanced(state)
+        if not valid:
+            loaded = self._loaded()
+            if loaded.version < state.version:
+                gone = f"{loaded.version + 1} to {state.version} are missing"
+                msg = f"{self.storage.location}: the records from {gone}"
+                raise CorruptData(msg)
+            return loaded
+        if state.version - self._loaded_at >= _READ and not state.deleted:
+            self._loaded_at = state.version
+            with contextlib.suppress(StreamError):  # what was read is still valid
+                loaded = self._loaded()
+                return loaded if loaded.version >= state.version else state
         return state
 
     def _loaded(self) -> State:
@@ -225,51 +238,50 @@ class Journal:
         """
         before = -1
         while True:
-            state = load(self.storage, self.incarnation)
-            caught_up = self._advance(state)
+            state, caught_up = self._advanced(load(self.storage))
             missing = None if state.deleted else hole(self.storage, state)
             # If records were removed meanwhile, there is a newer snapshot.
             same = state.version == before
             if missing is not None and (same or self._there(state.version)):
                 raise CorruptData(missing)
             if missing is None and (same or caught_up):
+                self._loaded_at = state.version
                 return state
             before = state.version
 
-    def _advance(self, state: State) -> bool:
-        """Apply new records.
+    def _advanced(self, state: State) -> tuple[State, bool]:
+        """Return the state after new records, and whether it is valid.
 
         Returns:
-            False if records were removed before they were read, so ``state`` is
-            invalid. The oldest are removed first: if the record at the start exists, no
-            later one was removed. Otherwise a stalled writer may have used a number
-            again (`_try`).
+            False if records were removed before they were read. The oldest are
+            removed first: if the record at the start exists, no later one was removed.
+            Otherwise a stalled writer may have used a number again (`_try`).
         """
         behind = state.version
         while True:
-            version = state.version + 1 + len(state.void)
+            version = state.following
             name = record_name(version)
             try:
                 data = self.storage.read(name)
             except FileNotFoundError:
-                return self._there(behind)
+                return state, self._there(behind)
             place = f"{self.storage.location}/{name}"
             if not is_intact(data):
                 _logger.warning(
                     "%s is torn: an epoch that was not synced is lost", place
                 )
-                state.void.append(version)
+                state = dataclasses.replace(state, void=(*state.void, version))
                 continue
             record = Record.decode(data, place, version)
             try:
-                state.apply(record, len(data))
+                state = apply(state, record, len(data))
             except CorruptData as error:
                 if not self._there(behind):
-                    return False  # possibly of a stalled writer
+                    return state, False  # possibly of a stalled writer
                 msg = f"{self.storage.location}: {error.what}"
                 raise CorruptData(msg, remedy=error.remedy) from error
             if state.deleted:
-                return True  # it is the last one, and earlier ones were removed
+                return state, True  # it is the last one, and earlier ones were removed
 
     def _there(self, version: int) -> bool:
         """Whether a record exists."""

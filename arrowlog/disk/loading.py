@@ -19,7 +19,7 @@ from streamfactory.arrowlog.disk.names import (
 from streamfactory.arrowlog.disk.parts import load_part
 from streamfactory.arrowlog.disk.records import DAMAGED, Record
 from streamfactory.arrowlog.disk.snapshots import Snapshot, schema_of
-from streamfactory.arrowlog.disk.state import State
+from streamfactory.arrowlog.disk.state import State, apply
 from streamfactory.spi import CorruptData, StreamError, TopicNotFound
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def load_snapshot(storage: Storage, version: int) -> Snapshot:
     return Snapshot.decode(data, f"{storage.location}/{name}", version)
 
 
-def load(storage: Storage, incarnation: str) -> State:
+def load(storage: Storage) -> State:
     """Load the topic from its newest valid snapshot, or its first record.
 
     Raises:
@@ -71,7 +71,7 @@ def load(storage: Storage, incarnation: str) -> State:
     for _ in range(_TRIES):
         names = storage.names("log")
         try:
-            state = _newest(storage, incarnation, names, failures)
+            state = _newest(storage, names, failures)
         except FileNotFoundError:  # removed after a newer one was written: retry
             continue
         if state is not None:
@@ -82,7 +82,6 @@ def load(storage: Storage, incarnation: str) -> State:
 
 def _newest(
     storage: Storage,
-    incarnation: str,
     names: Sequence[str],
     failures: dict[str, CorruptData | None],
 ) -> State | None:
@@ -90,7 +89,6 @@ def _newest(
 
     Args:
         storage: Storage of the topic.
-        incarnation: Incarnation of the topic.
         names: Names in the folder ``log``.
         failures: The error by snapshot; None if a part was missing at the first
             attempt.
@@ -107,7 +105,7 @@ def _newest(
             taken = load_snapshot(storage, version)
             schema, count = schema_of(taken.schema, place), len(taken.latest)
             parts = [load_part(storage, part, count) for part in taken.parts]
-            return State.from_snapshot(incarnation, taken, schema, parts)
+            return State.from_snapshot(taken, schema, parts)
         except CorruptData as error:
             failures[name] = error
         except FileNotFoundError as error:
@@ -118,7 +116,7 @@ def _newest(
             failures[name] = CorruptData(msg)
         log.warning("%s; the previous one is used", failures[name])
     if records(names)[:1] == [0]:
-        return _first(storage, incarnation)
+        return _first(storage)
     return None
 
 
@@ -155,25 +153,23 @@ def hole(storage: Storage, state: State) -> str | None:
 
     Only a power failure causes such a gap, and only without fsync=always.
     """
-    following = state.version + 1 + len(state.void)
-    beyond = [n for n in records(storage.names("log")) if n > following]
+    beyond = [n for n in records(storage.names("log")) if n > state.following]
     if not beyond:
         return None
     try:
-        storage.size(record_name(following))
+        storage.size(record_name(state.following))
     except FileNotFoundError:
-        place, stands = record_name(following), record_name(beyond[0])
+        place, stands = record_name(state.following), record_name(beyond[0])
         return f"{storage.location}/{place} is missing, but {stands} depends on it"
     return None  # it was published meanwhile
 
 
-def _first(storage: Storage, incarnation: str) -> State:
+def _first(storage: Storage) -> State:
     name = record_name(0)
     data, place = storage.read(name), f"{storage.location}/{name}"
     record = Record.decode(data, place, 0)
     if record.schema is None or record.partitions is None:
         msg = f"{place}: the first record has no schema, or no partitions"
         raise CorruptData(msg, remedy=DAMAGED)
-    state = State(incarnation, schema_of(record.schema, place), record.segment_format)
-    state.apply(record, len(data))
-    return state
+    state = State(schema_of(record.schema, place), record.segment_format)
+    return apply(state, record, len(data))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import pyarrow as pa
 
+from streamfactory.arrowlog.checks import check_growth
 from streamfactory.arrowlog.disk.commits import CommitQueue
 from streamfactory.arrowlog.disk.filestage import DiskFileStage
 from streamfactory.arrowlog.disk.format_lookup import fewer_partitions, format_named
@@ -14,17 +15,10 @@ from streamfactory.arrowlog.disk.housekeeping import Housekeeper
 from streamfactory.arrowlog.disk.reading import RowReader
 from streamfactory.arrowlog.disk.segments import RollingWriter
 from streamfactory.arrowlog.disk.staging import DiskStage, StagedFile
-from streamfactory.arrowlog.disk.verifying import verify
 from streamfactory.arrowlog.disk.waiting import Waiters
-from streamfactory.arrowlog.log import (
-    FileStage,
-    Log,
-    LogFile,
-    LogSlice,
-    LogStage,
-    PartitionBounds,
-    Staged,
-)
+from streamfactory.arrowlog.log import Log
+from streamfactory.arrowlog.values import PartitionBounds
+from streamfactory.arrowlog.writers import idle_writers
 from streamfactory.spi import (
     MisuseError,
     StreamError,
@@ -37,7 +31,6 @@ if TYPE_CHECKING:
         Callable,
         Collection,
         Mapping,
-        MutableMapping,
         Sequence,
     )
 
@@ -45,8 +38,16 @@ if TYPE_CHECKING:
     from streamfactory.arrowlog.disk.records import Record
     from streamfactory.arrowlog.disk.settings import Settings
     from streamfactory.arrowlog.disk.state import State
-    from streamfactory.arrowlog.log import Retention
-    from streamfactory.spi import LastCommit, Position, Summary, Verification
+    from streamfactory.arrowlog.stages import FileStage, LogStage
+    from streamfactory.arrowlog.values import (
+        Committed,
+        Epoch,
+        LogFile,
+        LogSlice,
+        Staged,
+    )
+    from streamfactory.arrowlog.writers import RememberedWriter
+    from streamfactory.spi import LastCommit
 
 _BY_FORMAT: Final = 'write it with format("streamfactory")'
 _WRITTEN: Final = (
@@ -85,21 +86,18 @@ class DiskLog(Log):
         self._commits = CommitQueue(journal)
         self._bounds: tuple[int, list[PartitionBounds]] = (-1, [])
         """The bounds, and the version of the topic that has them."""
-        self._housekeeper = Housekeeper(
-            journal, self.segments, settings, offsets_at=self.offsets_at, tidy=tidy
-        )
+        self._housekeeper = Housekeeper(journal, self.segments, settings, tidy=tidy)
 
     # --- reading ----------------------------------------------------------------
 
     def bounds(self) -> Sequence[PartitionBounds]:
-        with self.journal.lock:
-            state = self.journal.refreshed()
-            version, bounds = self._bounds
-            if version != state.version:
-                lanes = zip(state.earliest, state.latest, strict=True)
-                bounds = [PartitionBounds(i, *edges) for i, edges in enumerate(lanes)]
-                self._bounds = state.version, bounds
-            return bounds
+        state = self.journal.refreshed()
+        version, bounds = self._bounds
+        if version != state.version:
+            lanes = zip(state.earliest, state.latest, strict=True)
+            bounds = [PartitionBounds(i, *edges) for i, edges in enumerate(lanes)]
+            self._bounds = state.version, bounds
+        return bounds
 
     def read(
         self, partition: int, start: int, *, max_rows: int, max_bytes: int
@@ -129,14 +127,13 @@ class DiskLog(Log):
     # --- writing ----------------------------------------------------------------
 
     def stage(self, attempt: str, *, validated: bool = False) -> LogStage:
-        with self.journal.lock:
-            self.journal.refreshed()  # raises if the topic was deleted
+        self.journal.refreshed()  # raises if the topic was deleted
         form = format_named(self.segment_format)
         writer = RollingWriter(self.storage, self.schema, self._settings, form)
         return DiskStage(
             attempt,
             self.schema,
-            self._check_known,
+            self.journal.known_with,
             writer,
             check_values=self._settings.check_values and not validated,
         )
@@ -153,87 +150,45 @@ class DiskLog(Log):
             )
 
     def stage_files(self, attempt: str) -> FileStage:
-        with self.journal.lock:
-            self.journal.refreshed()  # raises if the topic was deleted
+        self.journal.refreshed()  # raises if the topic was deleted
         self.check_files()
         return DiskFileStage(
-            attempt, self.storage, self.schema, self._settings, self._check_known
+            attempt, self.storage, self.schema, self._settings, self.journal.known_with
         )
 
     def discard(self, staged: Staged) -> None:
         self._commits.discard([file.name for file in StagedFile.of([staged])])
 
-    def commit(
-        self,
-        writer: str | None,
-        epoch: int,
-        staged: Sequence[Staged],
-        *,
-        instance: str = "",
-        summary: Summary,
-        source_position: Position | None = None,
-        replace: bool = False,
-        placed: MutableMapping[int, range] | None = None,
-    ) -> LastCommit | None:
-        held, spans = self._commits.commit(
-            writer, epoch, staged, instance, summary, source_position, replace=replace
-        )
-        if placed is not None:
-            placed.update(spans)
+    def commit(self, epoch: Epoch) -> Committed:
+        committed = self._commits.commit(epoch)
         try:
             self._housekeeper.after_commit()
         except (StreamError, OSError, pa.ArrowException) as error:
             # The epoch is committed nevertheless.
             log.warning("%s: housekeeping: %s", self.name, error)
-        return held
+        return committed
 
     def claim(self, writer: str, instance: str) -> LastCommit | None:
         return self._commits.claim(writer, instance)
 
-    def last(self, writer: str) -> LastCommit | None:
-        with self.journal.lock:
-            found = self.journal.refreshed().writers.get(writer)
-            return None if found is None else found.last()
+    def remembered(self) -> Mapping[str, RememberedWriter]:
+        return self.journal.refreshed().writers
 
-    def writers(self) -> Mapping[str, LastCommit]:
-        with self.journal.lock:
-            found = dict(self.journal.refreshed().writers)
-        lasts = {name: known.last() for name, known in found.items()}
-        return {name: last for name, last in lasts.items() if last is not None}
+    def clock(self) -> float:
+        return self.journal.now_ms()
 
-    def owner(self, writer: str) -> str | None:
-        """Return the instance that has claimed a writer; None if there is none."""
-        with self.journal.lock:
-            found = self.journal.refreshed().writers.get(writer)
-            return None if found is None else found.owner
-
-    def held(self, partition: int) -> int:
-        """Return the bytes of a partition, as rows are in memory."""
-        with self.journal.lock:
-            state = self.journal.refreshed()
-            sizes = state.index.sizes(partition)
-            earliest = state.earliest[partition]
-        return sum(
-            size * (end - max(base, earliest)) // (end - base)
-            for base, end, size in sizes
-            if end > earliest
-        )
+    def sizes(self, partition: int) -> Sequence[tuple[int, int, int]]:
+        return self.journal.refreshed().index.sizes(partition)
 
     def forget(self, idle: float, keep: str | None = None) -> None:
         def build(state: State) -> Record | None:
-            oldest = self.journal.now_ms() - idle * 1000
-            forgotten = [
-                name
-                for name, known in state.writers.items()
-                if known.at < oldest and name != keep
-            ]
+            oldest = self.clock() - idle * 1000
+            forgotten = idle_writers(state.writers, oldest, keep)
             return (
                 self.journal.record(state, forgotten=forgotten) if forgotten else None
             )
 
-        with self.journal.lock:
-            nothing = build(self.journal.known) is None
-        if not nothing:
+        if build(self.journal.known) is not None:
             self.journal.publish(build)
 
     def grow(self, partitions: int) -> None:
@@ -244,11 +199,7 @@ class DiskLog(Log):
                 msg = f"topic {self.name!r} can have at most {most} partitions"
                 remedy = fewer_partitions(self.segment_format)
                 raise MisuseError(msg, remedy=remedy)
-            if partitions < have:
-                msg = (
-                    f"topic {self.name!r} has {have} partitions, and cannot have fewer"
-                )
-                raise MisuseError(msg)
+            check_growth(self.name, have, partitions)
             if partitions == have:
                 return None
             return self.journal.record(state, partitions=partitions)
@@ -258,41 +209,26 @@ class DiskLog(Log):
     def truncate(self, before: Mapping[int, int]) -> None:
         self._housekeeper.truncate(before)
 
-    def retain(self, retention: Retention, hold: Mapping[int, int]) -> None:
-        self._housekeeper.retain(retention, hold)
-
     def sweep(self) -> None:
         self._housekeeper.sweep()
 
     def compact(self) -> None:
         self._housekeeper.tidy_up()
 
-    def verify(self) -> Verification:
-        return verify(self, self.journal)
-
     def facts(self) -> Mapping[str, str | int]:
-        with self.journal.lock:
-            state = self.journal.refreshed()
-            return {
-                "version": state.version,
-                "segment format": state.segment_format,
-                "segments": state.segments,
-                "small segments": len(state.small),
-                "bytes": state.index.held(state.floor()),
-                "remembered writer ids": len(state.writers),
-                "location": self.storage.location,
-            }
+        state = self.journal.refreshed()
+        return {
+            "version": state.version,
+            "segment format": state.segment_format,
+            "segments": state.segments,
+            "small segments": len(state.small),
+            "bytes": state.index.held(state.floor),
+            "remembered writer ids": len(state.writers),
+            "location": self.storage.location,
+        }
 
     def close(self) -> None:
         """Release resources; the topic can still be used."""
         self._waiters.close()
         self.segments.close()
         self.storage.close()
-
-    # --- checks -----------------------------------------------------------------
-
-    def _check_known(self, partition: int) -> None:
-        with self.journal.lock:
-            if partition >= len(self.journal.known.latest):
-                self.journal.refreshed()
-            self.journal.check_partition(partition)

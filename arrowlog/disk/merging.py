@@ -38,10 +38,10 @@ def choose(
     least = 2 if everything else settings.merge_files
     if len(state.small) < least:
         return None
-    groups: dict[tuple[int, ...], list[str]] = {}
+    groups: dict[tuple[int, int | None], list[str]] = {}
     for name, one in state.small.items():
-        level, lane = one[0], one[4:]
-        groups.setdefault(lane if everything else (level, *lane), []).append(name)
+        level = 0 if everything else one.level
+        groups.setdefault((level, one.partition), []).append(name)
     return next((files for files in groups.values() if len(files) >= least), None)
 
 

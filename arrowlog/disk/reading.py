@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Final, final
 
 import numpy as np
 
+from streamfactory.arrowlog.checks import check_range
 from streamfactory.arrowlog.disk.format_lookup import format_named
 from streamfactory.arrowlog.disk.segments import SegmentReader
-from streamfactory.arrowlog.log import LogFile, LogSlice, PartitionBounds
-from streamfactory.spi import CorruptData, OffsetOutOfRange, Partition, Unsupported
+from streamfactory.arrowlog.values import LogFile, LogSlice, PartitionBounds
+from streamfactory.spi import CorruptData, Partition, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from streamfactory.arrowlog.disk.journal import Journal
     from streamfactory.arrowlog.disk.records import Run
+    from streamfactory.arrowlog.disk.state import State
 
 _TRIES: Final = 8
 """Attempts to find a segment that concurrent merges replace."""
@@ -57,37 +59,36 @@ class RowReader:
         """See `Log.read`."""
         name = ""
         for _ in range(_TRIES):
-            with self._journal.lock:
-                state = self._journal.known
-                self._journal.check_partition(partition)
-                if start >= state.latest[partition]:
-                    state = self._journal.refreshed()
-                self._check_range(partition, start)
-                if start == state.latest[partition]:
-                    return LogSlice(None, start, self._bounds(partition))
-                found = self._locate(partition, start)
-                name = found[0].file
+            state = self._journal.known_with(partition)
+            if start >= state.latest[partition]:
+                state = self._journal.refreshed()
+            check_range(self._name, _bounds(state, partition), start)
+            if start == state.latest[partition]:
+                return LogSlice(None, start, _bounds(state, partition))
+            found = self._locate(state, partition, start)
+            name = found[0].file
             try:
                 return self._slice(found, start, max_rows, max_bytes)
             except FileNotFoundError:  # merged or deleted: the records say which
-                with self._journal.lock:
-                    self._hints.clear()
-                    self._journal.refreshed()
+                self._hints.clear()
+                self._journal.refreshed()
         where = Partition(self._name, partition)
         msg = f"{self._storage.location}/{name}: the segment is missing"
         raise CorruptData(msg, partition=where, offset=start)
 
-    def _locate(self, partition: int, start: int) -> tuple[Run, list[int]]:
+    def _locate(
+        self, state: State, partition: int, start: int
+    ) -> tuple[Run, list[int]]:
         hint = self._hints.get(partition)
         if hint is not None and hint[0].base <= start < hint[0].end:
             return hint
-        run = self._found(partition, start)
+        run = self._found(state, partition, start)
         hint = run, list(accumulate(run.batches, initial=run.base))
         self._hints[partition] = hint
         return hint
 
-    def _found(self, partition: int, start: int) -> Run:
-        run = self._journal.known.index.find(partition, start)
+    def _found(self, state: State, partition: int, start: int) -> Run:
+        run = state.index.find(partition, start)
         if run is None:
             msg = f"{self._storage.location}: no segment has the offset"
             where = Partition(self._name, partition)
@@ -100,8 +101,7 @@ class RowReader:
         Raises:
             FileNotFoundError: It was merged or deleted meanwhile.
         """
-        with self._journal.lock:
-            runs = self._journal.known.index.runs([segment])
+        runs = self._journal.known.index.runs([segment])
         if not runs:
             raise FileNotFoundError(segment)
         return sum(run.size for run in runs)
@@ -122,10 +122,10 @@ class RowReader:
             batch = batch.slice(skip, count)
         batch = self.segments.convertible(batch)
         count = batch.num_rows
-        with self._journal.lock:
-            if start + count == self._journal.known.latest[run.partition]:
-                self._journal.refreshed()
-            bounds = self._bounds(run.partition)
+        state = self._journal.known
+        if start + count == state.latest[run.partition]:
+            state = self._journal.refreshed()
+        bounds = _bounds(state, run.partition)
         return LogSlice(batch, start, bounds, size * count // rows)
 
     def files(self, partition: int, start: int, end: int) -> Sequence[LogFile]:
@@ -136,11 +136,10 @@ class RowReader:
             raise Unsupported(msg, remedy=_COPIED)
         missing: FileNotFoundError | None = None
         for _ in range(_TRIES):
-            with self._journal.lock:
-                self._journal.refreshed()
-                self._journal.check_partition(partition)
-                self._check_range(partition, start)
-                runs = self._runs(partition, start, end)
+            self._journal.refreshed()
+            state = self._journal.known_with(partition)
+            check_range(self._name, _bounds(state, partition), start)
+            runs = self._runs(state, partition, start, end)
             try:
                 for run in runs:
                     self._check_rows(run)
@@ -161,11 +160,11 @@ class RowReader:
         msg = f"{self._storage.location}: a segment is missing: {missing}"
         raise CorruptData(msg)
 
-    def _runs(self, partition: int, start: int, end: int) -> list[Run]:
+    def _runs(self, state: State, partition: int, start: int, end: int) -> list[Run]:
         found: list[Run] = []
         while start < end:
             # Not by a hint, which may be older than a merge.
-            run = self._found(partition, start)
+            run = self._found(state, partition, start)
             found.append(run)
             start = run.end
         return found
@@ -190,14 +189,11 @@ class RowReader:
         """See `Log.offsets_at`."""
         missing: FileNotFoundError | None = None
         for _ in range(_TRIES):
-            with self._journal.lock:
-                state = self._journal.refreshed()
-                lanes = list(partitions)
-                for lane in lanes:
-                    self._journal.check_partition(lane)
-                wanted = np.array(lanes, np.int64)
-                candidates = state.index.first_at(wanted, timestamp_ms)
-                bounds = [self._bounds(lane) for lane in lanes]
+            self._journal.refreshed()
+            state = self._journal.known_with(*partitions)
+            wanted = np.array(list(partitions), np.int64)
+            candidates = state.index.first_at(wanted, timestamp_ms)
+            bounds = [_bounds(state, lane) for lane in partitions]
             try:
                 pairs = zip(bounds, candidates, strict=True)
                 return {b.id: self._first_at(b, c, timestamp_ms) for b, c in pairs}
@@ -242,31 +238,15 @@ class RowReader:
                         return base + int(times[first, 0])
                 base += rows
         except FileNotFoundError:
-            with self._journal.lock:
-                newest = self._journal.known.index.find(run.partition, run.base)
+            newest = self._journal.known.index.find(run.partition, run.base)
             if newest is None or newest.file == run.file:
                 raise
             return None  # its replacement has the same rows, and is a candidate
         msg = f"{self._storage.location}/{run.file}: append times are missing"
         raise CorruptData(msg)
 
-    def _check_range(self, partition: int, start: int) -> None:
-        earliest = self._journal.known.earliest[partition]
-        latest = self._journal.known.latest[partition]
-        if not earliest <= start <= latest:
-            msg = (
-                f"offset {start} is out of range: available are {earliest} to {latest}"
-            )
-            raise OffsetOutOfRange(
-                msg,
-                earliest=earliest,
-                latest=latest,
-                partition=Partition(self._name, partition),
-                offset=start,
-            )
 
-    def _bounds(self, partition: int) -> PartitionBounds:
-        state = self._journal.known
-        return PartitionBounds(
-            partition, state.earliest[partition], state.latest[partition]
-        )
+def _bounds(state: State, partition: int) -> PartitionBounds:
+    return PartitionBounds(
+        partition, state.earliest[partition], state.latest[partition]
+    )

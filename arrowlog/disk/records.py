@@ -128,6 +128,23 @@ class Segment(NamedTuple):
         }
 
 
+class SmallSegment(NamedTuple):
+    """A segment that is not full: it takes part in merges."""
+
+    level: int
+    size: int
+    """Bytes on the medium."""
+    rows: int
+    at: int
+    """Append time of its record."""
+    partition: int | None = None
+    """In a format that does not mix partitions."""
+
+    def to_plain(self) -> list[int]:
+        """As JSON has it."""
+        return [number for number in self if number is not None]
+
+
 @dataclass(frozen=True, slots=True)
 class WriterState:
     """The stored state of one writer."""

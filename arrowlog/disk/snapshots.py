@@ -26,6 +26,7 @@ from streamfactory.arrowlog.disk.records import (
     DAMAGED,
     FORMATS,
     VERSION,
+    SmallSegment,
     WriterState,
     decode_sealed,
     decode_writer,
@@ -46,10 +47,10 @@ class Snapshot:
     version: int
     at: int
     schema: str
-    earliest: list[int]
-    latest: list[int]
+    earliest: Sequence[int]
+    latest: Sequence[int]
     writers: Mapping[str, WriterState]
-    small: Mapping[str, Sequence[int]]
+    small: Mapping[str, SmallSegment]
     segments: int
     deleted: bool
     recent: Sequence[str]
@@ -69,7 +70,7 @@ class Snapshot:
                 "earliest": self.earliest,
                 "latest": self.latest,
                 "writers": {n: w.to_plain() for n, w in self.writers.items()},
-                "small": {name: list(one) for name, one in self.small.items()},
+                "small": {name: one.to_plain() for name, one in self.small.items()},
                 "segments": self.segments,
                 "deleted": self.deleted,
                 "recent": list(self.recent),
@@ -128,7 +129,8 @@ def _snapshot(form: str) -> Decoder:
         if any(map(int.__gt__, earliest, latest)):
             msg = "is beyond latest"
             raise InvalidValue(msg, "earliest")
-        return {**found, "segment_format": form}
+        small = {name: SmallSegment(*one) for name, one in found["small"].items()}
+        return {**found, "small": small, "segment_format": form}
 
     return decode
 

@@ -20,7 +20,8 @@ from streamfactory.arrowlog.decoding import (
 )
 from streamfactory.arrowlog.disk.names import PARQUET, SEGMENT
 from streamfactory.arrowlog.disk.records import MOST_BATCHES, check_single
-from streamfactory.arrowlog.log import LogStage, Staged
+from streamfactory.arrowlog.stages import LogStage
+from streamfactory.arrowlog.values import Staged
 from streamfactory.spi import (
     BatchValidator,
     CorruptData,
@@ -116,7 +117,7 @@ class DiskStage(LogStage):
         self,
         attempt: str,
         schema: pa.Schema,
-        check_partition: Callable[[int], None],
+        check_partition: Callable[[int], object],
         writer: RollingWriter,
         *,
         check_values: bool = True,

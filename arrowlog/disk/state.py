@@ -1,156 +1,71 @@
-"""The state of a topic after a number of records."""
+"""The state of a topic after a number of records: a value that records make anew."""
 
 from __future__ import annotations
 
-from collections import deque
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from streamfactory.arrowlog.disk.index import Index
 from streamfactory.arrowlog.disk.names import ARROW, record_name
-from streamfactory.arrowlog.disk.records import DAMAGED
+from streamfactory.arrowlog.disk.records import DAMAGED, SmallSegment
 from streamfactory.arrowlog.disk.snapshots import Snapshot, schema_text
 from streamfactory.spi import CorruptData
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import pyarrow as pa
 
     from streamfactory.arrowlog.disk.index import Part
-    from streamfactory.arrowlog.disk.records import Record, Segment, WriterState
+    from streamfactory.arrowlog.disk.records import Record, Run, Segment, WriterState
 
 _IDS: Final = 512
 """Number of recent record ids, by which publishers recognise records after a lost
 reply."""
 
 
+@dataclass(frozen=True, slots=True)
 class State:
-    """A topic at one version. Not thread-safe.
+    """A topic at one version. Never changed: threads read it without a lock."""
 
-    Args:
-        incarnation: Of the topic.
-        schema: Of its rows.
-        segment_format: Of its segments.
-    """
+    schema: pa.Schema
+    segment_format: str = ARROW
+    version: int = -1
+    snapshot: int = -1
+    """Version of the snapshot from which it was loaded."""
+    since: int = 0
+    """Bytes of the later records."""
+    at: int = 0
+    earliest: Sequence[int] = ()
+    latest: Sequence[int] = ()
+    writers: Mapping[str, WriterState] = field(default_factory=dict)
+    index: Index = field(default_factory=Index)
+    small: Mapping[str, SmallSegment] = field(default_factory=dict)
+    """Segments that are not full."""
+    removed: Mapping[str, int] = field(default_factory=dict)
+    """Unused files, which the writer of the next snapshot deletes."""
+    carried: frozenset[str] = frozenset()
+    """Those of them that the snapshot contains already."""
+    segments: int = 0
+    deleted: bool = False
+    void: Sequence[int] = ()
+    """Truncated records directly after this version."""
+    ids: Sequence[str] = ()
+    """Of the last records."""
 
-    def __init__(
-        self, incarnation: str, schema: pa.Schema, segment_format: str = ARROW
-    ) -> None:
-        self.incarnation = incarnation
-        self.schema = schema
-        self.segment_format = segment_format
-        self.version = -1
-        self.snapshot = -1
-        """Version of the snapshot from which it was loaded."""
-        self.since = 0
-        """Bytes of the later records."""
-        self.at = 0
-        self.earliest: list[int] = []
-        self.latest: list[int] = []
-        self.writers: dict[str, WriterState] = {}
-        self.index = Index()
-        self.small: dict[str, tuple[int, ...]] = {}
-        """Segments that are not full: level, bytes, rows, append time; and the
-        partition, of a format that does not mix them."""
-        self.removed: dict[str, int] = {}
-        """Unused files, which the writer of the next snapshot deletes."""
-        self.carried: frozenset[str] = frozenset()
-        """Those of them that the snapshot contains already."""
-        self.segments = 0
-        self.deleted = False
-        self.void: list[int] = []
-        """Truncated records directly after this version."""
-        self.ids: deque[str] = deque(maxlen=_IDS)
+    @property
+    def following(self) -> int:
+        """Version of the next record."""
+        return self.version + 1 + len(self.void)
 
-    def apply(self, record: Record, size: int = 0) -> None:
-        """Apply the next record.
-
-        Args:
-            record: Record of the next version.
-            size: Its bytes.
-
-        Raises:
-            CorruptData: data_loss; the record does not continue this version. It was
-                not applied.
-        """
-        self._check(record)
-        self.void = []
-        self.version, self.at = record.version, record.at
-        self.since += size
-        self.ids.append(record.id)
-        self.deleted = self.deleted or record.deleted
-        if record.partitions is not None:
-            more = record.partitions - len(self.latest)
-            self.earliest += [0] * more
-            self.latest += [0] * more
-        self.writers.update(record.writers)
-        for writer in record.forgotten:
-            self.writers.pop(writer, None)
-        for lane, offset in record.earliest.items():
-            self.earliest[lane] = max(self.earliest[lane], offset)
-        for segment in record.segments:
-            self._add(segment, record.at)
-        for name, segment_size in record.removed.items():
-            self._remove(name, segment_size)
-
-    def _check(self, record: Record) -> None:
-        """Refuse a record that does not continue this version."""
-        if record.segment_format != self.segment_format:
-            raise _unfit(record, "has another format than the topic")
-        if list(record.void) != self.void:
-            torn = min(set(self.void) ^ set(record.void) or {*record.void})
-            state = "truncated" if torn in self.void else "complete, or missing"
-            stands = record_name(record.version)
-            msg = f"{record_name(torn)} is {state}, but {stands} records otherwise"
-            raise CorruptData(msg)
-        count = len(self.latest)
-        if record.partitions is not None and record.partitions < count:
-            raise _unfit(record, f"has {record.partitions} of {count} partitions")
-        if record.at < self.at:
-            raise _unfit(record, "has an earlier time than the previous record")
-        count = record.partitions or count
-        reached: dict[int, int] = {}
-        for run in (run for segment in record.segments for run in segment.runs):
-            lane = run.partition
-            if lane >= count:
-                raise _unfit(record, f"has rows of partition {lane} of {count}")
-            latest = reached.get(lane, self._latest(lane))
-            if run.base > latest:
-                msg = f"has rows at offset {run.base}; partition {lane} ends at"
-                raise _unfit(record, f"{msg} {latest}")
-            reached[lane] = max(latest, run.end)
-        for lane, offset in record.earliest.items():
-            if lane >= count or offset > reached.get(lane, self._latest(lane)):
-                raise _unfit(record, f"begins partition {lane} at offset {offset}")
-
-    def _latest(self, lane: int) -> int:
-        return self.latest[lane] if lane < len(self.latest) else 0
-
-    def _add(self, segment: Segment, at: int) -> None:
-        self.segments += 1
-        if not segment.full:
-            lane = () if self.segment_format == ARROW else (segment.runs[0].partition,)
-            self.small[segment.name] = (
-                segment.level,
-                segment.size,
-                segment.rows,
-                at,
-                *lane,
-            )
-        for run in segment.runs:
-            self.index.add(run)
-            self.latest[run.partition] = max(self.latest[run.partition], run.end)
-
-    def _remove(self, name: str, size: int) -> None:
-        if size:  # files that were never committed were not counted
-            self.segments = max(0, self.segments - 1)
-        self.small.pop(name, None)
-        self.removed[name] = size
-
+    @property
     def fresh(self) -> list[str]:
-        """Return unused files that no snapshot contains yet."""
+        """Unused files that no snapshot contains yet."""
         return [name for name in self.removed if name not in self.carried]
 
+    @property
     def floor(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Earliest by partition."""
         return np.array(self.earliest, np.int64)
@@ -167,38 +82,169 @@ class State:
             small=self.small,
             segments=self.segments,
             deleted=self.deleted,
-            recent=list(self.ids),
+            recent=self.ids,
             parts=parts,
-            removed=self.fresh(),
+            removed=self.fresh,
             segment_format=self.segment_format,
         )
 
     @classmethod
     def from_snapshot(
-        cls, incarnation: str, taken: Snapshot, schema: pa.Schema, parts: list[Part]
+        cls, taken: Snapshot, schema: pa.Schema, parts: Sequence[Part]
     ) -> State:
         """Create the state from a snapshot.
 
         Args:
-            incarnation: Of the topic.
             taken: The snapshot.
             schema: That it has as text.
             parts: Those that it names.
         """
-        state = cls(incarnation, schema, taken.segment_format)
-        state.version = state.snapshot = taken.version
-        state.at = taken.at
-        state.earliest = taken.earliest
-        state.latest = taken.latest
-        state.writers = dict(taken.writers)
-        state.small = {name: tuple(one) for name, one in taken.small.items()}
-        state.segments = taken.segments
-        state.deleted = taken.deleted
-        state.ids.extend(taken.recent)
-        state.removed = dict.fromkeys(taken.removed, 0)
-        state.carried = frozenset(taken.removed)
-        state.index = Index(parts)
-        return state
+        return cls(
+            schema,
+            taken.segment_format,
+            version=taken.version,
+            snapshot=taken.version,
+            at=taken.at,
+            earliest=taken.earliest,
+            latest=taken.latest,
+            writers=taken.writers,
+            index=Index(parts),
+            small=taken.small,
+            removed=dict.fromkeys(taken.removed, 0),
+            carried=frozenset(taken.removed),
+            segments=taken.segments,
+            deleted=taken.deleted,
+            ids=tuple(taken.recent),
+        )
+
+
+def apply(state: State, record: Record, size: int = 0) -> State:
+    """Return the state after the next record.
+
+    Args:
+        state: The version before.
+        record: Record of the next version.
+        size: Its bytes.
+
+    Raises:
+        CorruptData: data_loss; the record does not continue this version.
+    """
+    _check(state, record)
+    runs = [run for segment in record.segments for run in segment.runs]
+    return replace(
+        state,
+        version=record.version,
+        at=record.at,
+        since=state.since + size,
+        earliest=_moved(_widened(state.earliest, record), record.earliest),
+        latest=_moved(_widened(state.latest, record), _ends(runs)),
+        writers=_writers(state, record),
+        index=state.index.with_runs(runs) if runs else state.index,
+        small=_small(state, record),
+        removed={**state.removed, **record.removed},
+        segments=_segments(state, record),
+        deleted=state.deleted or record.deleted,
+        void=(),
+        ids=(*state.ids[1 - _IDS :], record.id),
+    )
+
+
+def _widened(offsets: Sequence[int], record: Record) -> Sequence[int]:
+    """Offsets of all partitions, with those that the record adds."""
+    if record.partitions is None:
+        return offsets
+    return (*offsets, *(0,) * (record.partitions - len(offsets)))
+
+
+def _moved(offsets: Sequence[int], later: Mapping[int, int]) -> Sequence[int]:
+    """Offsets, moved forward in some partitions."""
+    if not later:
+        return offsets
+    moved = list(offsets)
+    for lane, offset in later.items():
+        moved[lane] = max(moved[lane], offset)
+    return moved
+
+
+def _ends(runs: Sequence[Run]) -> Mapping[int, int]:
+    """The highest end of the runs of each partition."""
+    ends: dict[int, int] = {}
+    for run in runs:
+        ends[run.partition] = max(run.end, ends.get(run.partition, 0))
+    return ends
+
+
+def _segments(state: State, record: Record) -> int:
+    # Files that were never committed have no bytes, and were not counted.
+    gone = sum(1 for size in record.removed.values() if size)
+    return max(0, state.segments + len(record.segments) - gone)
+
+
+def _writers(state: State, record: Record) -> Mapping[str, WriterState]:
+    if not record.writers and not record.forgotten:
+        return state.writers
+    writers = {**state.writers, **record.writers}
+    for name in record.forgotten:
+        writers.pop(name, None)
+    return writers
+
+
+def _small(state: State, record: Record) -> Mapping[str, SmallSegment]:
+    if not record.segments and not record.removed:
+        return state.small
+    added = {
+        segment.name: _small_segment(state, segment, record.at)
+        for segment in record.segments
+        if not segment.full
+    }
+    small = {**state.small, **added}
+    for name in record.removed:
+        small.pop(name, None)
+    return small
+
+
+def _small_segment(state: State, segment: Segment, at: int) -> SmallSegment:
+    lane = None if state.segment_format == ARROW else segment.runs[0].partition
+    return SmallSegment(segment.level, segment.size, segment.rows, at, lane)
+
+
+def _check(state: State, record: Record) -> None:
+    """Refuse a record that does not continue a version."""
+    if record.segment_format != state.segment_format:
+        raise _unfit(record, "has another format than the topic")
+    if list(record.void) != list(state.void):
+        torn = min(set(state.void) ^ set(record.void) or {*record.void})
+        found = "truncated" if torn in state.void else "complete, or missing"
+        stands = record_name(record.version)
+        msg = f"{record_name(torn)} is {found}, but {stands} records otherwise"
+        raise CorruptData(msg)
+    count = len(state.latest)
+    if record.partitions is not None and record.partitions < count:
+        raise _unfit(record, f"has {record.partitions} of {count} partitions")
+    if record.at < state.at:
+        raise _unfit(record, "has an earlier time than the previous record")
+    _check_offsets(state, record, record.partitions or count)
+
+
+def _check_offsets(state: State, record: Record, partitions: int) -> None:
+    """Refuse gaps between offsets, and offsets beyond the latest."""
+    reached: dict[int, int] = {}
+
+    def latest(lane: int) -> int:
+        known = state.latest[lane] if lane < len(state.latest) else 0
+        return reached.get(lane, known)
+
+    for run in (run for segment in record.segments for run in segment.runs):
+        lane = run.partition
+        if lane >= partitions:
+            raise _unfit(record, f"has rows of partition {lane} of {partitions}")
+        if run.base > latest(lane):
+            msg = f"has rows at offset {run.base}; partition {lane} ends at"
+            raise _unfit(record, f"{msg} {latest(lane)}")
+        reached[lane] = max(latest(lane), run.end)
+    for lane, offset in record.earliest.items():
+        if lane >= partitions or offset > latest(lane):
+            raise _unfit(record, f"begins partition {lane} at offset {offset}")
 
 
 def _unfit(record: Record, why: str) -> CorruptData:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Iterator
 
     from streamfactory.arrowlog.disk.journal import Journal
@@ -27,6 +27,7 @@ class Waiters:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
+        self._lock = threading.Lock()
         self._idle: list[Watch] = []
         self._waiting: set[Watch] = set()
 
@@ -42,13 +43,12 @@ class Waiters:
         journal = self._journal
         with self._watch() as watch:
             while True:
-                with journal.lock:
-                    journal.refreshed(ended=True)
-                    journal.check_partition(partition)
-                    if journal.known.latest[partition] > offset:
-                        return True
-                    if journal.known.deleted:
-                        return False
+                journal.refreshed(ended=True)
+                state = journal.known_with(partition)
+                if state.latest[partition] > offset:
+                    return True
+                if state.deleted:
+                    return False
                 if cancelled is not None and cancelled.is_set():
                     return False
                 left = deadline - time.monotonic()
@@ -58,28 +58,28 @@ class Waiters:
 
     def wake(self) -> None:
         """See `Log.wake`."""
-        with self._journal.lock:
+        with self._lock:
             for watch in self._waiting:
                 watch.wake()
 
     def close(self) -> None:
         """Release the watches that nothing waits with."""
-        with self._journal.lock:
+        with self._lock:
             watches, self._idle = self._idle, []
         for watch in watches:
             watch.close()
 
     @contextmanager
     def _watch(self) -> Iterator[Watch]:
-        with self._journal.lock:
+        with self._lock:
             watch = self._idle.pop() if self._idle else None
         watch = watch or self._journal.storage.watch("log")
-        with self._journal.lock:
+        with self._lock:
             self._waiting.add(watch)
         try:
             yield watch
         finally:
-            with self._journal.lock:
+            with self._lock:
                 self._waiting.discard(watch)
                 kept = watch.reusable and len(self._idle) < _KEPT
                 if kept:

@@ -10,14 +10,14 @@ from streamfactory.backends.flight.client.committing import CommitSessions
 from streamfactory.backends.flight.client.remote import (
     RemoteLog,
     RemoteLogStore,
-    plain_retention,
 )
+from streamfactory.backends.flight.protocol.epochs import retention_message
 from streamfactory.backends.flight.servers import CLAIMS, connect
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streamfactory.arrowlog import Log, LogStore
+    from streamfactory.arrowlog import WritableLog, WritableLogStore
     from streamfactory.spi import StreamConfig
 
 
@@ -32,7 +32,7 @@ class FlightProducerFactory(LogProducerFactory):
         self._sessions = CommitSessions(self._connection)
         self._log: RemoteLog | None = None
 
-    def log(self, schema: pa.Schema | None = None) -> Log:
+    def log(self, schema: pa.Schema | None = None) -> WritableLog:
         """The topic; a recently used one is not looked up again."""
         known = self._log
         if known is None or not known.is_fresh:
@@ -41,16 +41,18 @@ class FlightProducerFactory(LogProducerFactory):
             known = self._log = opened
         return known
 
-    def store(self) -> LogStore:
+    def store(self) -> WritableLogStore:
         retention = retention_of(self.config)
         return RemoteLogStore(
             self._connection,
             memory_ms=self.config["writer.memory.millis"],
-            retention=None if retention == Retention() else plain_retention(retention),
+            retention=None
+            if retention == Retention()
+            else retention_message(retention),
             sessions=self._sessions,
         )
 
-    def tidy(self, log: Log, writer_id: str | None) -> None:
+    def tidy(self, log: WritableLog, writer_id: str | None) -> None:
         """Done by the server, after each commit."""
 
     def close(self) -> None:
@@ -65,7 +67,7 @@ class FlightTopicAdmin(LogTopicAdmin):
         super().__init__(config)
         self._connection = connect(config)
 
-    def store(self) -> LogStore:
+    def store(self) -> WritableLogStore:
         return RemoteLogStore(self._connection)
 
     def close(self) -> None:

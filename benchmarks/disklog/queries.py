@@ -21,6 +21,7 @@ from benchmarks.disklog.topic import (
 from benchmarks.measuring.figures import figure, turns
 
 import streamfactory
+from streamfactory.arrowlog import Epoch
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
 from streamfactory.arrowlog.disk.records import Run, Segment
 from streamfactory.spi import Summary
@@ -106,7 +107,7 @@ def merge_epochs(log: DiskLog, partitions: int, epochs: int) -> list[int]:
         stage = log.stage(uuid.uuid4().hex)
         for partition in range(partitions):
             stage.append(partition, few_rows(number))
-        log.commit(None, number, [stage.seal()], summary=Summary(partitions))
+        log.commit(Epoch(None, number, [stage.seal()], Summary(partitions)))
         times.append(int(log.journal.now_ms()))
         time.sleep(0.01)
     log.compact()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from benchmarks.measuring.rows import batches
 
+from streamfactory.arrowlog import Epoch
 from streamfactory.arrowlog.disk import DiskLog, DiskLogStore, LocalStorage, Settings
 from streamfactory.spi import Summary
 from streamfactory.wiring.config.definition import from_mapping
@@ -66,7 +67,7 @@ def append(
     for rows in each:
         stage.append(0, rows)
     summary = Summary(sum(rows.num_rows for rows in each))
-    log.commit(writer, epoch, [stage.seal()], instance=writer or "", summary=summary)
+    log.commit(Epoch(writer, epoch, [stage.seal()], summary, instance=writer or ""))
 
 
 def new_log(place: Path, *, partitions: int = 1, fsync: str = "always") -> DiskLog:

@@ -11,6 +11,7 @@ from benchmarks.measuring.brokers import filled
 from benchmarks.measuring.on_spark import topic
 from benchmarks.triggers.queries import ROWS
 
+from streamfactory.arrowlog import Epoch
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
 from streamfactory.spi import Summary
 from streamfactory.wiring.config.configure import configure
@@ -42,7 +43,7 @@ def file_stream(folder: Path, partitions: int) -> dict[str, str]:
             stage = log.stage(str(epoch))
             for partition in written:
                 stage.append(partition, _ONE)
-            log.commit(None, 0, [stage.seal()], summary=Summary(len(written)))
+            log.commit(Epoch(None, 0, [stage.seal()], Summary(len(written))))
     starts = {str(partition): 1 for partition in range(partitions)}
     more = {**_SLOWLY, "startingOffsets": json.dumps({name: starts})}
     return topic(folder, name, **more)

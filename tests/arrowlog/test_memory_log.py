@@ -13,6 +13,8 @@ import pyarrow as pa
 import pytest
 
 from streamfactory.arrowlog import (
+    Committed,
+    Epoch,
     MemoryLog,
     MemoryLogStore,
     PartitionBounds,
@@ -80,12 +82,12 @@ def commit(
     **rows: list[int],
 ) -> LastCommit | None:
     one = staged(log, f"{writer}-{epoch}", **rows)
-    return log.commit(writer, epoch, [one], instance=instance, summary=Summary())
+    return log.commit(Epoch(writer, epoch, [one], Summary(), instance=instance)).held
 
 
 def replace(log: MemoryLog, epoch: int, **rows: list[int]) -> LastCommit | None:
     one = staged(log, f"replace-{epoch}", **rows)
-    return log.commit("w", epoch, [one], summary=Summary(), replace=True)
+    return log.commit(Epoch("w", epoch, [one], Summary(), replace=True)).held
 
 
 def numbers(log: MemoryLog, partition: int = 0) -> list[int]:
@@ -103,7 +105,7 @@ def numbers(log: MemoryLog, partition: int = 0) -> list[int]:
 def test_offsets_are_given_by_commits_not_by_staging(log: MemoryLog) -> None:
     early = staged(log, "early", p0=[1, 2], p1=[3])
     assert commit(log, 0, "other", p0=[9]) is None
-    assert log.commit("w", 0, [early], summary=Summary()) is None
+    assert log.commit(Epoch("w", 0, [early], Summary())).held is None
     assert numbers(log, 0) == [9, 1, 2]
     assert log.bounds() == [PartitionBounds(0, 0, 3), PartitionBounds(1, 0, 1)]
 
@@ -139,11 +141,11 @@ def test_same_epoch_twice_has_the_effect_of_once(log: MemoryLog) -> None:
     position = Position({Partition("s", 0): 5})
     one = staged(log, "a", p0=[1])
     kept = LastCommit(3, position, Summary(1))
-    args: dict[str, Any] = {"summary": Summary(1), "source_position": position}
-    assert log.commit("w", 3, [one], **args) is None
-    for epoch in (3, 2):
-        again = staged(log, f"b{epoch}", p0=[1])
-        assert log.commit("w", epoch, [again], summary=Summary(9)) == kept
+    epoch = Epoch("w", 3, [one], Summary(1), position=position)
+    assert log.commit(epoch) == Committed(placed={0: range(1)})
+    for number in (3, 2):
+        again = staged(log, f"b{number}", p0=[1])
+        assert log.commit(Epoch("w", number, [again], Summary(9))).held == kept
     assert log.last("w") == kept
     assert log.last("v") is None
     assert numbers(log) == [1]
@@ -157,7 +159,7 @@ def test_writer_without_a_name_is_never_recognised(log: MemoryLog) -> None:
 
 def test_one_attempt_named_twice_is_appended_once(log: MemoryLog) -> None:
     one = staged(log, "a", p0=[1, 2], p1=[3])
-    log.commit("w", 0, [one, one], summary=Summary())
+    log.commit(Epoch("w", 0, [one, one], Summary()))
     assert (numbers(log, 0), numbers(log, 1)) == ([1, 2], [3])
 
 
@@ -166,13 +168,13 @@ def test_commit_of_missing_rows_appends_nothing(log: MemoryLog) -> None:
     there, gone = staged(log, "there", p0=[1]), staged(log, "gone", p1=[2])
     log.discard(gone)
     with pytest.raises(MisuseError) as caught:
-        log.commit("w", 1, [there, gone], summary=Summary(), replace=True)
+        log.commit(Epoch("w", 1, [there, gone], Summary(), replace=True))
     assert str(caught.value) == (
         "what attempt gone staged no longer exists; abort the epoch and write it again"
     )
     assert (numbers(log, 0), numbers(log, 1)) == ([0], [])
     assert log.last("w") == LastCommit(0, None, Summary())
-    log.commit("w", 1, [there], summary=Summary())
+    log.commit(Epoch("w", 1, [there], Summary()))
     assert numbers(log) == [0, 1]
 
 
@@ -187,7 +189,7 @@ def test_rows_that_do_not_belong_are_refused_while_staging(log: MemoryLog) -> No
         assert missing.value.what == (
             f"topic 't' has no partition {partition}: its partitions are 0 to 1"
         )
-    log.commit("w", 0, [stage.seal()], summary=Summary())
+    log.commit(Epoch("w", 0, [stage.seal()], Summary()))
     assert log.bounds() == [PartitionBounds(0, 0, 0), PartitionBounds(1, 0, 0)]
 
 
@@ -196,7 +198,7 @@ def test_sealed_rows_do_not_change_any_more(log: MemoryLog) -> None:
     stage.append(0, batch(1))
     sealed = stage.seal()
     stage.append(0, batch(2))
-    log.commit("w", 0, [sealed], summary=Summary())
+    log.commit(Epoch("w", 0, [sealed], Summary()))
     assert numbers(log) == [1]
 
 
@@ -268,7 +270,7 @@ def tracked(log: MemoryLog, epoch: int) -> weakref.ref[Any]:
     rows = pa.RecordBatch.from_arrays([column], schema=SCHEMA)
     stage = log.stage(f"a{epoch}")
     stage.append(0, rows)
-    log.commit("w", epoch, [stage.seal()], summary=Summary())
+    log.commit(Epoch("w", epoch, [stage.seal()], Summary()))
     return weakref.ref(rows)
 
 
@@ -317,7 +319,7 @@ def test_nothing_stays_of_attempts_that_were_discarded_or_came_too_late(
     log.discard(one)
     commit(log, 0, p0=[1])
     late = staged(log, "late", p0=[1])
-    log.commit("w", 0, [late], summary=Summary())
+    log.commit(Epoch("w", 0, [late], Summary()))
     open_stage = log.stage("open")
     open_stage.append(0, batch(1))
     open_stage.discard()
@@ -333,7 +335,7 @@ def test_undecided_rows_are_swept_after_a_day(log: MemoryLog, clock: HandClock) 
     staged(log, "last", p0=[3])
     assert attempts(log) == {"young", "last"}
     with pytest.raises(MisuseError) as caught:
-        log.commit("w", 0, [old], summary=Summary())
+        log.commit(Epoch("w", 0, [old], Summary()))
     assert caught.value.remedy == "abort the epoch and write it again"
 
 
@@ -399,24 +401,13 @@ def test_the_last_instance_to_claim_a_writer_is_the_one_that_commits(
     assert log.claim("w", "new") == LastCommit(0, None, Summary())
     one = staged(log, "late", p0=[1])
     with pytest.raises(WriterFenced) as caught:
-        log.commit("w", 1, [one], instance="old", summary=Summary())
+        log.commit(Epoch("w", 1, [one], Summary(), instance="old"))
     assert caught.value.what == ("epoch 1: another instance has claimed writer 'w'")
     assert numbers(log) == [0]
     assert attempts(log) == {"late"}
     assert log.last("w") == LastCommit(0, None, Summary())
     assert commit(log, 1, p0=[2], instance="new") is None
     assert numbers(log) == [0, 2]
-
-
-def test_a_fenced_instance_gets_the_result_of_a_committed_epoch(
-    log: MemoryLog,
-) -> None:
-    commit(log, 3, p0=[1], instance="old")
-    log.claim("w", "new")
-    held = LastCommit(3, None, Summary())
-    assert commit(log, 3, p0=[9], instance="old") == held
-    assert numbers(log) == [1]
-    assert attempts(log) == set()
 
 
 def test_claims_are_of_one_writer_and_looking_claims_nothing(log: MemoryLog) -> None:
@@ -543,9 +534,12 @@ def test_verify_names_the_rows_that_are_broken() -> None:
     for epoch, column in enumerate((pa.array(["fine"]), broken)):
         stage = log.stage(f"a{epoch}")
         stage.append(1, pa.record_batch([column], schema=schema))
-        log.commit("w", epoch, [stage.seal()], summary=Summary())
-    what = "In column 0: Invalid: Invalid UTF8 sequence at string index 0"
-    assert log.verify() == Verification(2, (f"partition 1, offset 1: {what}",))
+        log.commit(Epoch("w", epoch, [stage.seal()], Summary()))
+    found = log.verify()
+    what = "column 's': Invalid: Invalid UTF8 sequence at string index 0"
+    assert found.rows == 1
+    (problem,) = found.problems
+    assert problem.startswith(f"partition 1, offset 1: {what}")
 
 
 # --- waiting --------------------------------------------------------------------
@@ -611,7 +605,7 @@ def test_deleting_ends_a_wait_and_fails_every_caller(clock: HandClock) -> None:
     uses: list[Callable[[], Any]] = [
         log.bounds,
         lambda: log.read(0, 0, max_rows=1, max_bytes=1),
-        lambda: log.commit("w", 0, [one], summary=Summary()),
+        lambda: log.commit(Epoch("w", 0, [one], Summary())),
         lambda: log.last("w"),
         lambda: log.offsets_at(0, [0]),
         lambda: log.truncate({0: 1}),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from streamfactory.arrowlog import MemoryLogStore
+from streamfactory.arrowlog import Epoch, MemoryLogStore
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
 from streamfactory.spi import OffsetOutOfRange, Summary
 
@@ -39,7 +39,7 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Log]:
     for epoch, count in enumerate(SIZES):
         stage = log.stage(uuid.uuid4().hex)
         stage.append(0, pa.record_batch([pa.array(range(at, at + count))], SCHEMA))
-        log.commit("w", epoch, [stage.seal()], summary=Summary(count))
+        log.commit(Epoch("w", epoch, [stage.seal()], Summary(count)))
         at += count
     log.truncate({0: FIRST})
     yield log

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 import streamfactory
-from streamfactory.arrowlog import MemoryLog, MemoryLogStore
+from streamfactory.arrowlog import Epoch, MemoryLog, MemoryLogStore
 from streamfactory.backends import memory
 from streamfactory.backends.memory import stores
 from streamfactory.spi import (
@@ -118,7 +118,7 @@ def write(sink: Sink, rows: pa.RecordBatch, **context: Any) -> None:
 def fill(log: MemoryLog, *numbers: int, partition: int = 0) -> None:
     stage = log.stage(uuid.uuid4().hex)
     stage.append(partition, batch(*numbers))
-    log.commit(None, 0, [stage.seal()], summary=Summary())
+    log.commit(Epoch(None, 0, [stage.seal()], Summary()))
 
 
 # --- topics and options ---------------------------------------------------------

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from tests.proving.commands import Outcome, command_of
 
+from streamfactory.arrowlog import Epoch
 from streamfactory.backends.memory import store
 from streamfactory.spi import Summary
 
@@ -59,7 +60,7 @@ def clicks(tmp_path: Path) -> Iterator[Path]:
     rows = pa.RecordBatch.from_pydict({"id": [1, 2, 3], "at": [None] * 3}, schema)
     stage = log.stage("attempt")
     stage.append(1, rows)
-    log.commit("writer", 0, [stage.seal()], summary=Summary())
+    log.commit(Epoch("writer", 0, [stage.seal()], Summary()))
     path = tmp_path / "clicks.toml"
     path.write_text(
         f"[properties]\nstreamType = 'memory'\n'stream.memory.topic.name' = '{name}'\n"

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from streamfactory.arrowlog import LogConsumer, LogMetadata, MemoryLog, Staged
+from streamfactory.arrowlog import Epoch, LogConsumer, LogMetadata, MemoryLog, Staged
 from streamfactory.arrowlog.writing import LogCommitter, LogWriter
 from streamfactory.backends.memory import (
     MemoryConsumerFactory,
@@ -232,7 +232,7 @@ class ShowsTasksEarly(Writing):
         def commit(self) -> Any:
             payload = super().commit()
             staged = Staged(payload["attempt"])
-            self._log.commit(None, 0, [staged], summary=Summary())
+            self._log.commit(Epoch(None, 0, [staged], Summary()))
             return payload
 
     class committer(LogCommitter):  # noqa: N801 - overrides the attribute

@@ -15,7 +15,7 @@ import pytest
 # `tests.specimens` is imported from the root, wherever pytest was started.
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from streamfactory.arrowlog import message_schema
+from streamfactory.arrowlog import Epoch, message_schema
 from streamfactory.backends.memory import store
 from streamfactory.spi import Summary
 from streamfactory.wiring.plugins.manager import PluginManager
@@ -67,7 +67,7 @@ class Streams:
             ]
             batch = pa.RecordBatch.from_pylist(given, schema=message_schema())
             stage.append(number, batch)
-        log.commit(None, 0, [stage.seal()], summary=Summary())
+        log.commit(Epoch(None, 0, [stage.seal()], Summary()))
 
     def create(self, topic: str, schema: pa.Schema, partitions: int = 1) -> Log:
         return store(self.name).create(topic, schema, partitions)

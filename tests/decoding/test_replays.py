@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from tests.specimens import Dictionary, Words
 
+from streamfactory.arrowlog import Epoch
 from streamfactory.cli.printing import JsonPrinter
 from streamfactory.cli.replay import replay_command
 from streamfactory.spi import (
@@ -220,7 +221,7 @@ def test_rows_that_are_no_letters_are_refused_where_they_are(
     log = letters.create("others", pa.schema(fields))
     stage = log.stage("a")
     stage.append(0, pa.RecordBatch.from_pylist(found, schema=pa.schema(fields)))
-    log.commit(None, 0, [stage.seal()], summary=Summary())
+    log.commit(Epoch(None, 0, [stage.seal()], Summary()))
     letters.define("others")
     get = Catalogue().get
     of_ = None if of is None else get(of)

@@ -17,7 +17,7 @@ from tests.proving.numbers import (
     stage,
 )
 
-from streamfactory.arrowlog import PartitionBounds, Staged
+from streamfactory.arrowlog import Committed, Epoch, PartitionBounds, Staged
 from streamfactory.arrowlog.disk import DiskLog, DiskLogStore, LocalStorage, Settings
 from streamfactory.spi import (
     LastCommit,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 def test_offsets_are_given_by_commits_not_by_staging(log: DiskLog) -> None:
     early = stage(log, {0: [1, 2], 1: [3]})
     assert append(log, {0: [9]}) is None
-    assert log.commit(None, 0, [early], summary=Summary()) is None
+    assert log.commit(Epoch(None, 0, [early], Summary())).held is None
     assert everything(log) == {0: [9, 1, 2], 1: [3]}
     assert log.bounds() == [PartitionBounds(0, 0, 3), PartitionBounds(1, 0, 1)]
 
@@ -54,7 +54,7 @@ def test_two_processes_commit_in_any_order(
         (name, stage(both[name], {0: [n], 1: [n]})) for n, name in enumerate(order)
     ]
     for n, (name, staged) in enumerate(epochs):
-        done = both[name].commit(name, n, [staged], summary=Summary(2))
+        done = both[name].commit(Epoch(name, n, [staged], Summary(2))).held
         assert done is None
     for one in both.values():
         assert everything(one) == {0: [0, 1, 2, 3], 1: [0, 1, 2, 3]}
@@ -72,7 +72,7 @@ def test_a_repeated_epoch_is_stored_once(
 ) -> None:
     position = Position({Partition("s", 0): 5})
     kept = LastCommit(3, position, Summary(1))
-    first = {"summary": Summary(1), "source_position": position}
+    first = {"summary": Summary(1), "position": position}
     assert append(log, {0: [1]}, "w", 3, **first) is None
     for one in (log, other, store_factory().open("t")):
         for epoch in (3, 2):
@@ -94,8 +94,8 @@ def test_what_was_staged_for_a_repeated_epoch_is_removed(
 def test_the_very_files_of_an_epoch_may_be_committed_again(log: DiskLog) -> None:
     """As whoever has lost the answer does: they are held, and so stay."""
     staged = stage(log, {0: [1, 2]})
-    assert log.commit("w", 0, [staged], summary=Summary(2)) is None
-    assert log.commit("w", 0, [staged], summary=Summary(2)) is not None
+    assert log.commit(Epoch("w", 0, [staged], Summary(2))).held is None
+    assert log.commit(Epoch("w", 0, [staged], Summary(2))).held is not None
     log.discard(staged)
     assert numbers_of(log) == [1, 2]
 
@@ -105,7 +105,7 @@ def test_what_is_discarded_cannot_be_committed(log: DiskLog, other: DiskLog) -> 
     other.discard(staged)
     other.discard(staged)
     with pytest.raises(MisuseError) as caught:
-        log.commit("w", 0, [staged], summary=Summary())
+        log.commit(Epoch("w", 0, [staged], Summary()))
     assert caught.value.what == f"what attempt {staged.attempt} staged no longer exists"
     assert caught.value.remedy == "abort the epoch and write it again"
     assert append(log, {0: [1]}, "w", 0) is None
@@ -118,7 +118,7 @@ def test_a_staged_file_that_was_cut_short_is_not_committed(
     (path,) = root.rglob("data/*.arrow")
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(MisuseError):
-        log.commit("w", 0, [staged], summary=Summary())
+        log.commit(Epoch("w", 0, [staged], Summary()))
     assert everything(log) == {0: [], 1: []}
 
 
@@ -130,7 +130,7 @@ def test_claiming_a_writer_fences_earlier_instances(
     late = stage(log, {0: [2]})
     assert other.claim("w", "new") == LastCommit(0, None, Summary(1))
     with pytest.raises(WriterFenced) as caught:
-        log.commit("w", 1, [late], instance="old", summary=Summary())
+        log.commit(Epoch("w", 1, [late], Summary(), instance="old"))
     assert caught.value.what == ("epoch 1: another instance has claimed writer 'w'")
     assert append(other, {0: [3]}, "w", 1, instance="new") is None
     assert numbers_of(log) == [1, 3]
@@ -176,7 +176,7 @@ def test_an_epoch_without_rows_is_an_epoch(log: DiskLog) -> None:
 
 def test_one_attempt_named_twice_is_appended_once(log: DiskLog) -> None:
     staged = stage(log, {0: [1]})
-    log.commit("w", 0, [staged, staged], summary=Summary())
+    log.commit(Epoch("w", 0, [staged, staged], Summary()))
     assert numbers_of(log) == [1]
 
 
@@ -274,15 +274,13 @@ def test_a_discard_that_fails_costs_no_commit(
     late = stage(interrupted, {0: [1]})
     interrupted.storage.failing.add("remove")
     queue = interrupted._commits
-    position = None
     requests = threading.Barrier(3)
     answers: dict[str, Any] = {}
 
     def commit(name: str, staged: Staged, *, replace: bool) -> None:
         requests.wait(120)
-        answers[name] = queue.commit(
-            name, 0, [staged], "", Summary(1), position, replace=replace
-        )
+        epoch = Epoch(name, 0, [staged], Summary(1), replace=replace)
+        answers[name] = queue.commit(epoch)
 
     fresh = stage(interrupted, {0: [2]})
     threads = [
@@ -298,8 +296,8 @@ def test_a_discard_that_fails_costs_no_commit(
     for thread in threads:
         thread.join(120)
     interrupted.storage.failing.clear()
-    assert answers["w"] == (LastCommit(0, None, Summary(1)), {})
-    assert answers["v"] == (None, {0: range(1, 2)})
+    assert answers["w"] == Committed(LastCommit(0, None, Summary(1)))
+    assert answers["v"] == Committed(placed={0: range(1, 2)})
     assert interrupted.last("v") == LastCommit(0, None, Summary(1))
     assert numbers_of(interrupted) == [1, 2]
     assert "discarding" in caplog.text
@@ -321,12 +319,12 @@ def test_what_was_committed_cannot_be_committed_as_another_epoch(
 ) -> None:
     """Nor by a writer without a name: its rows would be there twice."""
     staged = stage(log, {0: [1]})
-    log.commit(None, 0, [staged], summary=Summary(1))
+    log.commit(Epoch(None, 0, [staged], Summary(1)))
     deeds: list[tuple[DiskLog, str | None]] = [(log, None), (other, None), (log, "w")]
     for _ in range(2):
         for one, writer in deeds:
             with pytest.raises(MisuseError) as caught:
-                one.commit(writer, 1, [staged], summary=Summary(1))
+                one.commit(Epoch(writer, 1, [staged], Summary(1)))
             assert (
                 caught.value.what
                 == f"what attempt {staged.attempt} staged no longer exists"
@@ -344,7 +342,7 @@ def test_two_that_commit_the_same_files_in_one_record_are_distinguished(
 
     def commit() -> None:
         try:
-            outcomes.append(log.commit(None, 0, [staged], summary=Summary(1)))
+            outcomes.append(log.commit(Epoch(None, 0, [staged], Summary(1))).held)
         except MisuseError as error:
             outcomes.append(error.what)
 

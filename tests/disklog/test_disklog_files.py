@@ -13,6 +13,7 @@ import pytest
 from tests.disklog.hostile import inner
 from tests.proving.numbers import SCHEMA, append, everything
 
+from streamfactory.arrowlog import Epoch
 from streamfactory.arrowlog.disk import LocalStorage
 from streamfactory.spi import (
     CorruptData,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from tests.proving.numbers import HandClock
 
     from streamfactory.arrowlog.disk import DiskLog, DiskLogStore
-    from streamfactory.arrowlog.log import FileStage
+    from streamfactory.arrowlog.stages import FileStage
 
     Stores = Callable[..., DiskLogStore]
 
@@ -97,7 +98,7 @@ def test_files_are_read_by_partition_and_offset_with_their_time(
     # The file without rows is removed, and the others are no longer the stage's.
     stage.discard()
     assert len(rests(root, log)) == segments + 3
-    log.commit("w", 0, [sealed], summary=Summary(5))
+    log.commit(Epoch("w", 0, [sealed], Summary(5)))
     assert everything(other) == {0: [1, 3, 4], 1: [2, 5, 6, 7]}
     assert other.offsets_at(5000, [0, 1]) == {0: 1, 1: 1}
     assert other.verify().problems == ()
@@ -116,7 +117,7 @@ def test_a_repeated_epoch_removes_its_files(log: DiskLog, root: Path) -> None:
         stage = begun(log)
         write(Path(stage.folder, "x.parquet"), numbers(1, 2))
         sealed = stage.seal([(0, "x.parquet")])
-        found.append(log.commit("w", 7, [sealed], summary=Summary(2)))
+        found.append(log.commit(Epoch("w", 7, [sealed], Summary(2))).held)
     assert [last is None for last in found] == [True, False]
     assert everything(log) == {0: [1, 2], 1: []}
     assert len(rests(root, log)) == 1
@@ -201,7 +202,7 @@ def test_a_stage_begins_while_a_sweep_removes_its_folder(
     monkeypatch.setattr(LocalStorage, "create", swept)
     stage = begun(log)
     write(Path(stage.folder, "x.parquet"), numbers(1))
-    log.commit(None, 0, [stage.seal([(0, "x.parquet")])], summary=Summary(1))
+    log.commit(Epoch(None, 0, [stage.seal([(0, "x.parquet")])], Summary(1)))
     assert everything(log)[0] == [1]
 
 
@@ -250,7 +251,7 @@ def test_the_sweep_removes_old_attempts_and_no_others(log: DiskLog, root: Path) 
     write(Path(old.folder, "y.parquet"), numbers(2))
     with pytest.raises(MisuseError, match="no longer exist"):
         old.seal([(0, "y.parquet")])
-    log.commit(None, 0, [young.seal([(0, "x.parquet")])], summary=Summary(1))
+    log.commit(Epoch(None, 0, [young.seal([(0, "x.parquet")])], Summary(1)))
     assert everything(log)[0] == [1]
 
 

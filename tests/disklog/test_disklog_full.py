@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from tests.proving.numbers import SCHEMA, batch, everything, numbers_of, stage
 
+from streamfactory.arrowlog import Epoch
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, NewBlob, Settings
 from streamfactory.spi import MisuseError, StorageFailed, Summary
 
@@ -125,7 +126,7 @@ class Journey:
         if epoch not in self._staged:
             self._staged[epoch] = stage(self.log, {0: [epoch], 1: [epoch]})
         self.log.commit(
-            "w", epoch, [self._staged[epoch]], summary=Summary(2), replace=replace
+            Epoch("w", epoch, [self._staged[epoch]], Summary(2), replace=replace)
         )
 
 
@@ -207,7 +208,7 @@ def test_a_stage_that_lost_rows_is_never_sealed(
     attempt.discard()
     assert not list(root.rglob("*.arrow"))
     staged = stage(log, {0: [1]})
-    log.commit(None, 0, [staged], summary=Summary())
+    log.commit(Epoch(None, 0, [staged], Summary()))
     assert numbers_of(log) == [1]
 
 
@@ -218,13 +219,13 @@ def test_a_commit_survives_housekeeping_that_finds_no_space(
 ) -> None:
     log = store_factory().create("t", SCHEMA)
     for epoch in range(63):
-        log.commit("w", epoch, [stage(log, {0: [epoch]})], summary=Summary(1))
+        log.commit(Epoch("w", epoch, [stage(log, {0: [epoch]})], Summary(1)))
     staged = stage(log, {0: [63]})
     space.left = 1000
-    assert log.commit("w", 63, [staged], summary=Summary(1)) is None
+    assert log.commit(Epoch("w", 63, [staged], Summary(1))).held is None
     assert "housekeeping" in caplog.text
     space.left = 1 << 40
     assert numbers_of(log) == [*range(64)]
     assert numbers_of(store_factory().open("t")) == [*range(64)]
-    log.commit("w", 64, [stage(log, {0: [64]})], summary=Summary(1))
+    log.commit(Epoch("w", 64, [stage(log, {0: [64]})], Summary(1)))
     assert int(log.facts()["small segments"]) < 3

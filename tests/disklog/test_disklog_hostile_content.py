@@ -37,7 +37,7 @@ from tests.proving.tiers import sample
 
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage
 from streamfactory.arrowlog.disk.index import PART_SCHEMA
-from streamfactory.arrowlog.disk.records import Record
+from streamfactory.arrowlog.disk.records import Record, SmallSegment
 from streamfactory.arrowlog.disk.snapshots import Snapshot
 from streamfactory.spi import CorruptData, MisuseError, StreamError
 
@@ -643,7 +643,7 @@ def test_a_snapshot_is_decoded_to_what_was_encoded() -> None:
         [0],
         [2],
         {},
-        {name: [0, 1, 2, 3]},
+        {name: SmallSegment(0, 1, 2, 3)},
         1,
         False,
         ["a" * 32],

@@ -21,7 +21,7 @@ from tests.disklog.hostile import (
 )
 from tests.proving.numbers import SCHEMA, append, everything, numbers_of, stage
 
-from streamfactory.arrowlog import Staged
+from streamfactory.arrowlog import Epoch, Staged
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
 from streamfactory.arrowlog.disk.filesystems import FileSystemStorage
 from streamfactory.spi import CorruptData, StreamError, Summary
@@ -142,13 +142,11 @@ def test_a_commit_message_names_only_staged_files(
         log.discard(message)
     assert good.attempt in caught.value.what
     with pytest.raises(CorruptData, match="name"):
-        log.commit("w", 0, [message], summary=Summary(1))
+        log.commit(Epoch("w", 0, [message], Summary(1)))
     with pytest.raises(CorruptData, match="is repeated"):
-        log.commit(
-            "w", 0, [Staged("a", (*good.files, *good.files))], summary=Summary(2)
-        )
+        log.commit(Epoch("w", 0, [Staged("a", (*good.files, *good.files))], Summary(2)))
     assert contents(victim.parent).items() >= before.items()
-    assert log.commit("w", 0, [good], summary=Summary(1)) is None
+    assert log.commit(Epoch("w", 0, [good], Summary(1))).held is None
     assert numbers_of(log) == [1]
 
 
@@ -174,7 +172,7 @@ def test_a_commit_message_of_another_shape_is_refused(
     good = stage(log, {0: [1]})
     for file in ({**good.files[0], **members}, members):
         with pytest.raises(CorruptData):
-            log.commit("w", 0, [Staged("a", (file,))], summary=Summary(1))
+            log.commit(Epoch("w", 0, [Staged("a", (file,))], Summary(1)))
     assert numbers_of(log) == []
 
 

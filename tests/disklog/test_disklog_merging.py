@@ -17,6 +17,7 @@ from tests.proving.numbers import (
     stage,
 )
 
+from streamfactory.arrowlog import Epoch
 from streamfactory.arrowlog.disk.names import snapshots
 from streamfactory.arrowlog.disk.staging import BATCH_ROWS
 from streamfactory.spi import MisuseError, OffsetOutOfRange, Summary
@@ -202,7 +203,7 @@ def test_dictionaries_are_kept(
         for n in (2 * epoch, 2 * epoch + 1):
             attempt.append(0, pa.record_batch([make(n)], schema=schema))
             wanted += make(n).to_pylist()
-        log.commit("w", epoch, [attempt.seal()], summary=Summary())
+        log.commit(Epoch("w", epoch, [attempt.seal()], Summary()))
     for _ in range(2):
         assert words_of(log) == wanted
         log.compact()
@@ -430,7 +431,7 @@ def test_a_commit_that_meets_the_sweep_is_refused_and_written_again(
     other.compact()
     assert not path.exists()
     with pytest.raises(MisuseError):
-        log.commit("w", 0, [staged], summary=Summary(1))
+        log.commit(Epoch("w", 0, [staged], Summary(1)))
     assert append(log, {0: [1]}, "w", 0) is None
 
 

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 )
 from tests.proving.numbers import SCHEMA, HandClock, batch, everything, store_at
 
-from streamfactory.arrowlog import MemoryLogStore, Retention
+from streamfactory.arrowlog import Epoch, MemoryLogStore, Retention
 from streamfactory.spi import Partition, Position, StreamError, Summary
 
 if TYPE_CHECKING:
@@ -120,14 +120,16 @@ class Logs(RuleBasedStateMachine):
         def deed(log: Log) -> Any:
             number = next(which)
             return log.commit(
-                writer,
-                epoch,
-                [part[number] for part in parts],
-                instance=instance,
-                summary=Summary(rows, {"number": rows}),
-                source_position=position,
-                replace=replace,
-            )
+                Epoch(
+                    writer,
+                    epoch,
+                    [part[number] for part in parts],
+                    Summary(rows, {"number": rows}),
+                    instance=instance,
+                    position=position,
+                    replace=replace,
+                )
+            ).held
 
         answer = self.same_but_names(turn, deed)
         assert answer is None or answer

@@ -15,7 +15,7 @@ from tests.disklog.hostile import change, inner, record, snapshots, unsealed, us
 from tests.fuzz.columns import columns
 from tests.proving.numbers import SCHEMA, append, everything, numbers_of
 
-from streamfactory.arrowlog import Retention
+from streamfactory.arrowlog import Epoch, Retention
 from streamfactory.arrowlog.disk.leaves import leaves_of, values_of
 from streamfactory.arrowlog.disk.pages import Chunk, read_pages
 from streamfactory.arrowlog.disk.records import decode_sealed
@@ -74,7 +74,7 @@ def segments(root: Path, log: DiskLog) -> list[Path]:
 def put(log: DiskLog, column: pa.Array) -> None:
     stage = log.stage("attempt")
     stage.append(0, pa.RecordBatch.from_arrays([column], schema=log.schema))
-    log.commit(None, 0, [stage.seal()], summary=Summary())
+    log.commit(Epoch(None, 0, [stage.seal()], Summary()))
 
 
 def read(log: DiskLog, start: int = 0) -> pa.RecordBatch:
@@ -100,7 +100,7 @@ def test_rows_of_every_type_are_read_as_they_were_written(
     log = store.create("t", rows.schema)
     stage = log.stage("attempt")
     stage.append(0, rows)
-    log.commit(None, 0, [stage.seal()], summary=Summary())
+    log.commit(Epoch(None, 0, [stage.seal()], Summary()))
     found = read(store_factory().open("t"))
     assert found.schema.equals(rows.schema)
     assert found.equals(rows)
@@ -302,7 +302,7 @@ def test_text_is_read_where_a_dictionary_was_given_up_within_a_row_group(
     stage = log.stage("attempt")
     for column in (few, many):
         stage.append(0, pa.record_batch([column], schema=log.schema))
-    log.commit(None, 0, [stage.seal()], summary=Summary())
+    log.commit(Epoch(None, 0, [stage.seal()], Summary()))
     [path] = segments(root, log)
     last = pq.read_metadata(path).row_group(1).column(0)
     assert {"PLAIN", "RLE_DICTIONARY"} <= set(last.encodings)
@@ -427,7 +427,7 @@ def test_staged_files_of_another_format_are_not_committed(
     stage = arrow.stage("attempt")
     stage.append(0, pa.record_batch([pa.array([1])], schema=SCHEMA))
     with pytest.raises(MisuseError):
-        log.commit(None, 0, [stage.seal()], summary=Summary())
+        log.commit(Epoch(None, 0, [stage.seal()], Summary()))
     assert log.bounds()[0].latest == 0
 
 
@@ -536,7 +536,7 @@ def test_dictionaries_of_several_columns_are_counted_together(
     log = store.create("t", pa.schema(dict.fromkeys(names, pa.string())))
     stage = log.stage("attempt")
     stage.append(0, pa.record_batch([pa.nulls(1, pa.string())] * 4, schema=log.schema))
-    log.commit(None, 0, [stage.seal()], summary=Summary())
+    log.commit(Epoch(None, 0, [stage.seal()], Summary()))
     [path] = segments(root, log)
     rows = pa.table(dict.fromkeys(names, repeated("x" * 100_000, 640)))
     pq.write_table(rows, path, store_schema=False)

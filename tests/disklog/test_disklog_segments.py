@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from streamfactory.arrowlog import Epoch
 from streamfactory.arrowlog.disk import DiskLog, DiskLogStore
 from streamfactory.spi import CorruptData, SchemaMismatch, Summary, Verification
 from streamfactory.spi.soundness import UNPACKED_BYTES
@@ -32,7 +33,7 @@ def put(log: DiskLog, column: pa.Array) -> None:
     """Commit one epoch, in a segment of its own."""
     stage = log.stage("attempt")
     stage.append(0, pa.RecordBatch.from_arrays([column], schema=log.schema))
-    log.commit(None, 0, [stage.seal()], summary=Summary())
+    log.commit(Epoch(None, 0, [stage.seal()], Summary()))
 
 
 def damage(root: Path, before: bytes, after: bytes) -> Path:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from streamfactory.arrowlog import Epoch
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
 from streamfactory.arrowlog.disk.records import Record
 from streamfactory.spi import Summary
@@ -42,7 +43,7 @@ class StallingStorage(LocalStorage):
 def append(log: Log, number: int) -> None:
     stage = log.stage(uuid.uuid4().hex)
     stage.append(0, pa.record_batch([[number]], schema=SCHEMA))
-    log.commit(None, 0, [stage.seal()], summary=Summary(1))
+    log.commit(Epoch(None, 0, [stage.seal()], Summary(1)))
 
 
 def numbers(log: Log) -> list[int]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from tests.proving.numbers import SCHEMA, append, batch, everything, numbers_of, stage
 
+from streamfactory.arrowlog import Epoch
 from streamfactory.spi import (
     CorruptData,
     FormatRefused,
@@ -106,8 +107,8 @@ def test_an_old_process_writes_nothing_to_a_deleted_topic(
     before = files(root)
     deeds: list[Callable[[], object]] = [
         lambda: other.stage("later"),
-        lambda: other.commit("w", 0, [sealed_before], summary=Summary()),
-        lambda: other.commit("w", 0, [attempt.seal()], summary=Summary()),
+        lambda: other.commit(Epoch("w", 0, [sealed_before], Summary())),
+        lambda: other.commit(Epoch("w", 0, [attempt.seal()], Summary())),
         lambda: other.claim("w", "me"),
         lambda: other.grow(3),
         lambda: other.truncate({0: 1}),
@@ -346,7 +347,7 @@ def test_a_folder_that_may_only_be_read_can_be_read(
         found = reader.open("t")
         assert numbers_of(found) == [1, 2]
         for write in (
-            lambda: found.commit(None, 0, [staged], summary=Summary()),
+            lambda: found.commit(Epoch(None, 0, [staged], Summary())),
             lambda: append(found, {0: [3]}),
             lambda: reader.create("u", SCHEMA),
             lambda: reader.delete("t"),
@@ -368,5 +369,5 @@ def test_a_folder_that_may_only_be_read_can_be_read(
     assert {error.remedy for error in errors} == {
         "give this user write permission there"
     }
-    assert log.commit(None, 0, [staged], summary=Summary()) is None
+    assert log.commit(Epoch(None, 0, [staged], Summary())).held is None
     assert numbers_of(log) == [1, 2, 3]

@@ -16,6 +16,7 @@ import pytest
 from tests.flight.proving import free_port
 
 import streamfactory
+from streamfactory.arrowlog import Epoch
 from streamfactory.backends.flight.client import committing, remote, uploading
 from streamfactory.backends.flight.client.connection import Connection
 from streamfactory.backends.flight.client.remote import RemoteLogStore
@@ -34,7 +35,7 @@ from streamfactory.wiring.streams.opening import open_sink
 from streamfactory.wiring.writing import claimed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from streamfactory.wiring.serving.process import ServerProcess
 
@@ -137,16 +138,14 @@ def test_verdict_of_a_commit_has_the_offsets_of_all_partitions(
 ) -> None:
     log = RemoteLogStore(connection).create(topic, SCHEMA, 3)
 
-    def commit(epoch: int) -> dict[int, range]:
+    def commit(epoch: int) -> Mapping[int, range]:
         staged = []
         for count in (20_000, 5):  # one is uploaded, one travels with the commit
             stage = log.stage(uuid.uuid4().hex)
             stage.append(0, rows(count))
             stage.append(2, rows(1))
             staged.append(stage.seal())
-        placed: dict[int, range] = {}
-        log.commit("w", epoch, staged, summary=Summary(20_007), placed=placed)
-        return placed
+        return log.commit(Epoch("w", epoch, staged, Summary(20_007))).placed
 
     assert commit(0) == {0: range(20_005), 2: range(2)}
     assert commit(1) == {0: range(20_005, 40_010), 2: range(2, 4)}
@@ -166,11 +165,8 @@ def test_offsets_are_right_when_many_commit_at_once(
             stage = log.stage(uuid.uuid4().hex)
             value = 10 * writer + epoch
             stage.append(0, rows(1 + writer, start=1000 * value))
-            placed: dict[int, range] = {}
-            log.commit(
-                str(writer), epoch, [stage.seal()], summary=Summary(), placed=placed
-            )
-            found[value] = placed[0]
+            committed = log.commit(Epoch(str(writer), epoch, [stage.seal()], Summary()))
+            found[value] = committed.placed[0]
 
     threads = [threading.Thread(target=commit, args=(number,)) for number in range(4)]
     for thread in threads:
@@ -391,5 +387,5 @@ def test_rows_that_grow_are_uploaded_rather_than_sent_with_the_commit(
         stage.append(0, texts(10, size))
         sealed = stage.seal()
         assert (inline_rows(sealed) is None) == (size > 1)
-        log.commit(None, 0, [sealed], summary=Summary(11))
+        log.commit(Epoch(None, 0, [sealed], Summary(11)))
     assert log.bounds()[0].latest == 22

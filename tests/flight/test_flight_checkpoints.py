@@ -148,7 +148,7 @@ def test_earlier_run_is_fenced_even_if_it_saves_what_the_later_one_saved(
         with closing(member(clicks)) as later:
             assert len(read(later, 5)) == 5
             later.commit()
-        with pytest.raises(WriterFenced, match="another process has claimed"):
+        with pytest.raises(WriterFenced, match="another instance has claimed"):
             earlier.commit()
 
 

@@ -143,7 +143,14 @@ def test_mistakes_of_clients_do_not_fill_the_log_of_the_server(
         with open_sink(stream(server)) as sink:
             sink.put(ROWS, writer_id="w", epoch=0)
         for files in ((5,), ({"name": "x"},), ({"inline": 5},), ({"inline": "A"},)):
-            commit = Commit("clicks", None, 0, (Sealed("a", files),), "i", 0)
+            commit = Commit(
+                topic="clicks",
+                writer=None,
+                instance="i",
+                epoch=0,
+                rows=0,
+                staged=(Sealed("a", files),),
+            )
             with pytest.raises(fl.FlightError) as caught:
                 list(client.do_action(("commit", encode(commit))))
             assert b"untranslated" not in caught.value.extra_info

@@ -20,6 +20,7 @@ from tests.objects.server import OWNER
 from tests.objects.stage import place, properties_at
 
 import streamfactory
+from streamfactory.arrowlog import Epoch
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
 from streamfactory.backends.flight.protocol.codec import decode, encode
 from streamfactory.backends.flight.protocol.messages import (
@@ -63,7 +64,9 @@ def commit_rows(location: str) -> Committed:
     (rows,) = ROWS.to_batches()
     inline = {"inline": encode_rows([(0, rows)], ROWS.schema)}
     sealed = Sealed(uuid.uuid4().hex, (inline,))
-    request = Commit("clicks", None, 0, (sealed,), "i", 3)
+    request = Commit(
+        topic="clicks", writer=None, epoch=0, staged=(sealed,), instance="i", rows=3
+    )
     with closing(fl.connect(location)) as client:
         (answer,) = client.do_action(("commit", encode(request)))
     return decode(answer.body.to_pybytes(), Committed)
@@ -210,7 +213,7 @@ def test_a_topic_of_ten_thousand_commits_opens_in_a_moment(tmp_path: Path) -> No
         for epoch in range(commits):
             stage = log.stage(uuid.uuid4().hex)
             stage.append(0, rows)
-            log.commit(f"w{epoch % 50}", epoch, [stage.seal()], summary=Summary(3))
+            log.commit(Epoch(f"w{epoch % 50}", epoch, [stage.seal()], Summary(3)))
     store.close()
     took: dict[str, list[float]] = {"long": [], "short": []}
     for _ in range(3):

@@ -271,7 +271,8 @@ class Silent(fl.FlightServerBase):  # type: ignore[misc]
 
 
 def test_closing_does_not_wait_for_the_answer_to_a_commit() -> None:
-    commit = m.Commit("t", "w", 0, (), "i", 1)
+    writer = m.WriterInstance(topic="t", writer="w", instance="i")
+    epoch = m.EpochHeader(epoch=0, rows=1)
     parts = InlineRows(((0, rows(1)),), SCHEMA)
     found: list[object] = []
     with (
@@ -281,9 +282,9 @@ def test_closing_does_not_wait_for_the_answer_to_a_commit() -> None:
         ) as connection,
     ):
         sessions = committing.CommitSessions(connection)
-        assert sessions.commit(commit, "a", parts) is None  # the first one
+        assert sessions.commit(writer, epoch, "a", parts) is None  # the first one
         thread = threading.Thread(
-            target=lambda: found.append(sessions.commit(commit, "a", parts))
+            target=lambda: found.append(sessions.commit(writer, epoch, "a", parts))
         )
         thread.start()
         assert server.taken.wait(DEADLINE)
@@ -307,13 +308,13 @@ def test_closing_does_not_wait_for_the_answer_to_a_commit() -> None:
 def test_malformed_epoch_is_refused_and_nothing_is_written(
     flight_server: ServerProcess, topic: str, change: dict[str, Any], message: str
 ) -> None:
-    sound = m.CommitRows(0, "a", (m.PartRows(0, 3),), 3)
+    sound = m.CommitRows(epoch=0, attempt="a", parts=(m.PartRows(0, 3),), rows=3)
     with closing(Connection([flight_server.location], 30, 60, lambda: ({}, []))) as one:
         log = RemoteLogStore(one).create(topic, SCHEMA, 1)
         log.claim("w", "i")
 
         def send(request: m.CommitRows) -> m.Committed:
-            wanted = m.CommitSession(topic, "w", "i")
+            wanted = m.CommitSession(topic=topic, writer="w", instance="i")
             descriptor = fl.FlightDescriptor.for_command(encode(wanted))
             writer, reader = one.client().do_exchange(descriptor)
             writer.begin(SCHEMA)

@@ -107,7 +107,14 @@ def upload(
 
 
 def commit(client: fl.FlightClient, epoch: int, *sealed: Sealed) -> None:
-    request = Commit("clicks", None, epoch, sealed, "i", 10_000 * len(sealed))
+    request = Commit(
+        topic="clicks",
+        writer=None,
+        instance="i",
+        epoch=epoch,
+        rows=10_000 * len(sealed),
+        staged=sealed,
+    )
     list(client.do_action(("commit", encode(request))))
 
 
@@ -314,14 +321,7 @@ def test_bytes_are_not_released_while_their_files_stay(
     assert staged(hasty) == 0
     assert not data_files(tmp_path)
     sealed = upload(hasty)
-    list(
-        hasty.do_action(
-            (
-                "commit",
-                encode(Commit("clicks", None, 0, (Sealed(sealed.attempt),), "", 0)),
-            )
-        )
-    )
+    commit(hasty, 0, Sealed(sealed.attempt))
     assert staged(hasty) == 0
     assert not data_files(tmp_path)
 

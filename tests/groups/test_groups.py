@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import streamfactory
+from streamfactory.arrowlog import Epoch
 from streamfactory.backends.memory import store
 from streamfactory.spi import (
     Checkpoint,
@@ -95,7 +96,7 @@ def fill(log: MemoryLog, **rows: int) -> None:
     for name, count in rows.items():
         numbers = {"n": [next(_NUMBERS) for _ in range(count)]}
         stage.append(int(name[1:]), pa.RecordBatch.from_pydict(numbers, schema=SCHEMA))
-    log.commit(None, 0, [stage.seal()], summary=Summary())
+    log.commit(Epoch(None, 0, [stage.seal()], Summary()))
 
 
 def read(stream: Stream, rows: int) -> dict[int, list[int]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from streamfactory.arrowlog import Epoch
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
 from streamfactory.spi import Summary
 from streamfactory.wiring.config.configure import configure
@@ -51,7 +52,7 @@ class Topic:
         log = self._store.open("t")
         stage = log.stage(uuid.uuid4().hex)
         stage.append(partition, pa.record_batch([range(rows)], schema=SCHEMA))
-        log.commit(None, 0, [stage.seal()], summary=Summary(rows))
+        log.commit(Epoch(None, 0, [stage.seal()], Summary(rows)))
 
     def source(self, **options: str) -> Source:
         properties = {

@@ -10,6 +10,7 @@ import pyarrow as pa
 from tests.objects.server import BUCKET, OWNER, ObjectServer, program
 from tests.proving.skipping import skip_or_fail
 
+from streamfactory.arrowlog import Epoch
 from streamfactory.arrowlog.disk import DiskLogStore, Settings
 from streamfactory.arrowlog.disk.objectclient import ObjectOptions
 from streamfactory.arrowlog.disk.objects import ObjectStorage
@@ -92,7 +93,7 @@ def append(
     stage = log.stage(uuid.uuid4().hex)
     stage.append(0, rows(numbers))
     summary = Summary(len(numbers))
-    log.commit(writer, epoch, [stage.seal()], instance=instance, summary=summary)
+    log.commit(Epoch(writer, epoch, [stage.seal()], summary, instance=instance))
 
 
 def numbers_of(log: DiskLog, partition: int = 0) -> list[int]:

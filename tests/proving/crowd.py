@@ -94,7 +94,7 @@ def read(root: str) -> None:
                 epoch,
                 instance=instance,
                 summary=Summary(),
-                source_position=position,
+                position=position,
             )
             epoch += 1
         elif over:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from streamfactory.arrowlog import Epoch
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
 from streamfactory.spi import Summary
 
@@ -57,7 +58,7 @@ def append(
 ) -> LastCommit | None:
     """Commit an epoch of numbers."""
     options.setdefault("summary", Summary(sum(map(len, lanes.values()))))
-    return log.commit(writer, epoch, [stage(log, lanes)], **options)
+    return log.commit(Epoch(writer, epoch, [stage(log, lanes)], **options)).held
 
 
 def numbers_of(log: Log, lane: int = 0, start: int | None = None) -> list[int]:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.specimens import Author, Dictionary, envelopes, ids, rows, sparse
 
 import streamfactory
+from streamfactory.arrowlog import Epoch
 from streamfactory.backends.memory import store
 from streamfactory.spi import ConnectionFailed, Fetched, Summary, envelope_schema
 from streamfactory.wiring.testing.faults import Faults, SimulatedClock
@@ -31,7 +32,7 @@ def memory(chunks: list[int]) -> tuple[dict[str, str], list[list[int]]]:
         lane = index % 2
         stage = log.stage(uuid.uuid4().hex)
         stage.append(lane, ids(*range(turns[lane], turns[lane] + count)))
-        log.commit(None, 0, [stage.seal()], summary=Summary())
+        log.commit(Epoch(None, 0, [stage.seal()], Summary()))
         turns[lane] += count
     properties = {
         "streamType": "memory",

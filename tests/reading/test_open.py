@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.specimens import LANE, SCHEMA, Author, Dictionary, envelopes, ids, rows
 
 import streamfactory
+from streamfactory.arrowlog import Epoch
 from streamfactory.backends.memory import message_schema, store
 from streamfactory.spi import (
     BatchState,
@@ -68,7 +69,7 @@ class Clicks:
     def add(self, *numbers: int, partition: int = 0) -> None:
         stage = self.log.stage(uuid.uuid4().hex)
         stage.append(partition, ids(*numbers))
-        self.log.commit(None, 0, [stage.seal()], summary=Summary())
+        self.log.commit(Epoch(None, 0, [stage.seal()], Summary()))
 
     def open(self, **how: Any) -> Stream:
         return streamfactory.open(self.properties, **how)
@@ -219,7 +220,7 @@ def test_messages_of_memory_are_decoded() -> None:
     row = pa.RecordBatch.from_pylist([{"value": b"a,b"}], schema=message_schema())
     stage = clicks.log.stage("one")
     stage.append(0, row)
-    clicks.log.commit(None, 0, [stage.seal()], summary=Summary())
+    clicks.log.commit(Epoch(None, 0, [stage.seal()], Summary()))
     with clicks.open(options={"stream.memory.decoder.class.name": "raw"}) as stream:
         assert pa.table(stream).column("value").to_pylist() == [b"a,b"]
 

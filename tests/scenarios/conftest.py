@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 import pytest
 
+from streamfactory.arrowlog import Epoch
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
 from streamfactory.backends.memory import store
 from streamfactory.spi import Partition, Summary
@@ -83,7 +84,7 @@ class MemoryBroker:
         stage = log.stage(uuid.uuid4().hex)
         rows = pa.record_batch([pa.array(ids, pa.int64())], schema=SCHEMA)
         stage.append(partition, rows)
-        log.commit(None, 0, [stage.seal()], summary=Summary())
+        log.commit(Epoch(None, 0, [stage.seal()], Summary()))
 
     def truncate(self, topic: str, partition: int, before: int) -> None:
         self._store.open(topic).truncate({partition: before})
@@ -120,7 +121,7 @@ class FileBroker:
         stage = log.stage(uuid.uuid4().hex)
         rows = pa.record_batch([pa.array(ids, pa.int64())], schema=SCHEMA)
         stage.append(partition, rows)
-        log.commit(None, 0, [stage.seal()], summary=Summary())
+        log.commit(Epoch(None, 0, [stage.seal()], Summary()))
 
     def truncate(self, topic: str, partition: int, before: int) -> None:
         self._store.open(topic).truncate({partition: before})

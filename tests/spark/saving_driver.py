@@ -20,7 +20,7 @@ from streamfactory.spi import EpochInThePast
 from streamfactory.wiring.writing.files import FileWriter
 
 if TYPE_CHECKING:
-    from streamfactory.arrowlog.log import FileStage
+    from streamfactory.arrowlog.stages import FileStage
 
 STEPS: Final = ("before-files", "after-files", "within-seal", "after-seal", "published")
 """Of an epoch: around Spark's job, while its files are moved, before the record, and

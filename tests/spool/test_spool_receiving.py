@@ -29,10 +29,10 @@ from streamfactory.wiring.plugins.manager import PluginManager
 from streamfactory.wiring.streams.stream import open_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from streamfactory.arrowlog import Staged
+    from streamfactory.arrowlog import Committed, Epoch
     from streamfactory.wiring.receiving.receiver import StreamReceiver
 
 LANE = Partition("numbers", 0)
@@ -233,13 +233,11 @@ def test_what_is_lost_before_the_first_row_is_stored_is_named_by_offsets(
 ) -> None:
     commit = DiskLog.commit
 
-    def without_rows(
-        log: DiskLog, writer: str, epoch: int, staged: Sequence[Staged], **more: Any
-    ) -> Any:
-        if any(one.files for one in staged):
+    def without_rows(log: DiskLog, epoch: Epoch) -> Committed:
+        if any(one.files for one in epoch.staged):
             msg = "the disk is full"
             raise StorageFailed(msg)
-        return commit(log, writer, epoch, staged, **more)
+        return commit(log, epoch)
 
     with monkeypatch.context() as patched:
         patched.setattr(DiskLog, "commit", without_rows)

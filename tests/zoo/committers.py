@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 from tests.zoo.registry import ZooProducers, caught_by
 
-from streamfactory.arrowlog import Staged
+from streamfactory.arrowlog import Epoch, Log, Staged
 from streamfactory.arrowlog.writing import LogCommitter
 from streamfactory.spi import LastCommit, Summary, WriterFenced
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from streamfactory.arrowlog import Log
     from streamfactory.spi import CommitMessage, Position
 
 
@@ -32,32 +31,35 @@ class Stepwise(LogCommitter):
         if not self._claimed:
             self.last()
         log = self._factory.log()
-        held = log.last(self._writer_id)
-        if held is not None and epoch <= held.epoch:
-            return held
+        assert isinstance(log, Log)
         if log.owner(self._writer_id) != self._instance:
             msg = f"epoch {epoch}: another instance has claimed the writer"
             raise WriterFenced(msg)
+        held = log.last(self._writer_id)
+        if held is not None and epoch <= held.epoch:
+            return held
         self.place(log, [_staged(message) for message in messages])
         summary = sum((message.summary for message in messages), Summary())
         return self.mark(log, epoch, summary, source_position)
 
     def place(self, log: Log, attempts: list[Staged]) -> None:
         """Make the rows visible."""
-        log.commit(None, 0, attempts, summary=Summary())
+        log.commit(Epoch(None, 0, attempts, Summary()))
 
     def mark(
         self, log: Log, epoch: int, summary: Summary, position: Position | None
     ) -> LastCommit | None:
         """Store the epoch."""
         return log.commit(
-            str(self._writer_id),
-            epoch,
-            [],
-            instance=self._instance,
-            summary=summary,
-            source_position=position,
-        )
+            Epoch(
+                str(self._writer_id),
+                epoch,
+                [],
+                summary,
+                instance=self._instance,
+                position=position,
+            )
+        ).held
 
 
 @caught_by("a_reader_during_a_commit_sees_whole_epochs")

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.zoo.registry import ZooProducers, caught_by
 
-from streamfactory.arrowlog import Staged
+from streamfactory.arrowlog import Epoch, Staged
 from streamfactory.arrowlog.writing import LogCommitter, LogWriter
 from streamfactory.spi import LastCommit, Summary
 
@@ -20,7 +20,7 @@ class CommitsOnAbort(LogWriter):
 
     def abort(self) -> None:
         sealed = self._stage.seal()
-        self._log.commit(None, 0, [sealed], summary=Summary())
+        self._log.commit(Epoch(None, 0, [sealed], Summary()))
 
 
 @caught_by("nothing_is_visible_before_the_decision")
@@ -29,7 +29,7 @@ class PublishesBeforeTheDecision(LogWriter):
 
     def commit(self) -> Any:
         sealed = self._stage.seal()
-        self._log.commit(None, 0, [sealed], summary=Summary())
+        self._log.commit(Epoch(None, 0, [sealed], Summary()))
         empty = self._log.stage(uuid.uuid4().hex).seal()
         return {"attempt": empty.attempt, "files": []}
 
@@ -178,7 +178,7 @@ class AppendsRepeatedEpochs(LogCommitter):
         if last is None or epoch > last.epoch:
             return super().commit(epoch, messages, source_position)
         staged = [Staged(m.payload["attempt"]) for m in messages]
-        self._factory.log().commit(None, 0, staged, summary=Summary())
+        self._factory.log().commit(Epoch(None, 0, staged, Summary()))
         return None
 
 

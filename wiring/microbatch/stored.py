@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from streamfactory.arrowlog import LogConsumerFactory, message_schema
-from streamfactory.arrowlog.log import LogFile
+from streamfactory.arrowlog.values import LogFile
 from streamfactory.spi import Unsupported
 from streamfactory.wiring.reading.losses import recreated, was_recreated
 

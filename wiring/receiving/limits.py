@@ -6,7 +6,7 @@ import time
 from math import inf
 from typing import TYPE_CHECKING, Final, final
 
-from streamfactory.arrowlog.log import Retention
+from streamfactory.arrowlog.values import Retention
 from streamfactory.spi import SpoolFull, StreamError
 from streamfactory.wiring.core.guard import log as logger
 

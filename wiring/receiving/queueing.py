@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Final, final
 
+from streamfactory.arrowlog import Epoch
 from streamfactory.spi import (
     Position,
     StorageFailed,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
     from streamfactory.arrowlog import Staged
     from streamfactory.arrowlog.disk import DiskLog
-    from streamfactory.arrowlog.log import Retention
+    from streamfactory.arrowlog.values import Retention
     from streamfactory.spi import LastCommit, Loss, MessageBatch, Partition
     from streamfactory.wiring.core.guard import RetryPolicy
     from streamfactory.wiring.receiving.statistics import Statistics
@@ -378,14 +379,10 @@ class PartitionQueue:
         position = Position().with_offset(
             self._partition, last.next_offset, last.incarnation
         )
+        summary = Summary(sum(item.rows.num_rows for item in items))
         held = self._log.commit(
-            plan.writer,
-            epoch,
-            [staged],
-            instance=plan.instance,
-            summary=Summary(sum(item.rows.num_rows for item in items)),
-            source_position=position,
-        )
+            Epoch(plan.writer, epoch, [staged], summary, plan.instance, position)
+        ).held
         # An attempt with a lost reply may have committed: then the commit is ours.
         if held is not None and held.source_position != position:
             msg = f"epoch {epoch} of {plan.writer!r} was committed by another receiver"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, cast, final
 
-from streamfactory.arrowlog.log import FileStage
+from streamfactory.arrowlog.stages import FileStage
 from streamfactory.spi import (
     CommitMessage,
     MisuseError,
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.arrowlog import LogProducerFactory
-    from streamfactory.arrowlog.log import Log, Staged
+    from streamfactory.arrowlog.log import WritableLog
+    from streamfactory.arrowlog.values import Staged
     from streamfactory.spi import Verdict, WriteKind
     from streamfactory.wiring.writing.producer import Producer
     from streamfactory.wiring.writing.writer import Target
@@ -120,7 +121,7 @@ class FileWriter:
         """Of the files."""
         self._compared = producer.compares(context)
         factory = cast("LogProducerFactory", producer.factory)
-        self._log: Log = producer.call(lambda: factory.log(schema))
+        self._log: WritableLog = producer.call(lambda: factory.log(schema))
         self._stage: FileStage | None = None
         self.written: tuple[PartitionCounts, ...] = ()
         """What was written to each partition, once it is committed."""

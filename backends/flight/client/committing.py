@@ -50,12 +50,17 @@ class CommitSessions:
         self._open: _Open | None = None
 
     def commit(
-        self, commit: m.Commit, attempt: str, rows: InlineRows
+        self,
+        writer: m.WriterInstance,
+        epoch: m.EpochHeader,
+        attempt: str,
+        rows: InlineRows,
     ) -> m.Committed | None:
         """Commit an epoch; returns None if it has to be done by the action.
 
         Args:
-            commit: As for the action, without staged attempts.
+            writer: The writer and its topic.
+            epoch: What is stored with the rows.
             attempt: Attempt of the rows.
             rows: All rows of the epoch.
 
@@ -63,10 +68,10 @@ class CommitSessions:
             StreamError: The server's own error; the epoch is not committed.
             StreamTimeout: transient; the server has not responded in time.
         """
-        wanted = _session(commit)
-        if wanted is None or not self._lock.acquire(blocking=False):
+        if writer.writer is None or not self._lock.acquire(blocking=False):
             return None  # not repeatable, or another thread commits
         try:
+            wanted = m.CommitSession(**vars(writer))
             now = time.monotonic()
             recent = self._wanted == wanted and now - self._used < _IDLE_SECONDS
             if not recent:
@@ -74,7 +79,10 @@ class CommitSessions:
                 self._wanted, self._used = wanted, now
                 return None
             try:
-                request = _request(commit, attempt, rows)
+                parts = [m.PartRows(lane, part.num_rows) for lane, part in rows.parts]
+                request = m.CommitRows(
+                    **vars(epoch), attempt=attempt, parts=tuple(parts)
+                )
                 found = self._commit(wanted, request, rows)
             except BaseException as error:
                 self._end()
@@ -126,32 +134,6 @@ class CommitSessions:
             with suppress(fl.FlightError, OSError, ValueError):
                 opened.reader.cancel()
                 opened.writer.close()
-
-
-def _session(commit: m.Commit) -> m.CommitSession | None:
-    """The session key of a commit; None without a writer: not repeatable."""
-    if commit.writer is None:
-        return None
-    return m.CommitSession(
-        commit.topic,
-        commit.writer,
-        commit.instance,
-        commit.incarnation,
-        commit.writer_memory_ms,
-        commit.retention,
-    )
-
-
-def _request(commit: m.Commit, attempt: str, rows: InlineRows) -> m.CommitRows:
-    return m.CommitRows(
-        commit.epoch,
-        attempt,
-        tuple(m.PartRows(lane, batch.num_rows) for lane, batch in rows.parts),
-        commit.rows,
-        commit.sums,
-        commit.position,
-        commit.replace,
-    )
 
 
 def _whole(rows: InlineRows) -> pa.RecordBatch:

@@ -1,49 +1,49 @@
-"""A log in another process: writing and administration of `Log` over Flight.
+"""A log in another process: `WritableLog` over Flight.
 
 Reading has a separate session (`subscription`), because each reader keeps one stream.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import time
+from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 from streamfactory.arrowlog import (
-    Log,
     LogStage,
-    LogStore,
     PartitionBounds,
     Retention,
     Staged,
+    WritableLog,
+    WritableLogStore,
 )
 from streamfactory.backends.flight.client.uploading import RemoteStage, UploadTarget
 from streamfactory.backends.flight.protocol import messages as m
+from streamfactory.backends.flight.protocol.epochs import (
+    committed_of,
+    epoch_message,
+    last_of,
+    retention_message,
+)
 from streamfactory.backends.flight.protocol.rows import INLINE, inline_rows
 from streamfactory.backends.flight.protocol.schemas import decode_schema, encode_schema
-from streamfactory.spi import (
-    LastCommit,
-    Position,
-    Summary,
-    Unsupported,
-    Verification,
-)
+from streamfactory.spi import Verification
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     import pyarrow as pa
 
-    from streamfactory.arrowlog import LogSlice
+    from streamfactory.arrowlog import Committed, Epoch
     from streamfactory.backends.flight.client.committing import CommitSessions
     from streamfactory.backends.flight.client.connection import Connection
+    from streamfactory.spi import LastCommit
 
 _FRESH_SECONDS: Final = 1.0
 
 
-class RemoteLog(Log):
+class RemoteLog(WritableLog):
     """One topic on the server."""
 
     def __init__(
@@ -70,23 +70,6 @@ class RemoteLog(Log):
         topic = self.connection.call("describe", m.Topic(self.name), m.TopicDescription)
         return [PartitionBounds(p.id, p.earliest, p.latest) for p in topic.partitions]
 
-    def read(
-        self, partition: int, start: int, *, max_rows: int, max_bytes: int
-    ) -> LogSlice:
-        self._refuse()
-
-    def wait(
-        self,
-        partition: int,
-        offset: int,
-        timeout: float,
-        cancelled: threading.Event | None = None,
-    ) -> bool:
-        self._refuse()
-
-    def wake(self) -> None:
-        self._refuse()
-
     def offsets_at(
         self, timestamp_ms: int, partitions: Collection[int]
     ) -> Mapping[int, int | None]:
@@ -102,50 +85,25 @@ class RemoteLog(Log):
         if inline_rows(staged) is None:  # otherwise the server does not have the rows
             self._do("discard", m.Discard(self.name, _sealed(staged)))
 
-    def commit(
-        self,
-        writer: str | None,
-        epoch: int,
-        staged: Sequence[Staged],
-        *,
-        instance: str = "",
-        summary: Summary,
-        source_position: Position | None = None,
-        replace: bool = False,
-        placed: MutableMapping[int, range] | None = None,
-    ) -> LastCommit | None:
-        commit = m.Commit(
-            self.name,
-            writer,
-            epoch,
-            (),
-            instance,
-            summary.rows,
-            m.digests(summary.sums),
-            None if source_position is None else source_position.to_json(),
-            replace,
-            self.incarnation,
-            self._memory_ms,
-            self._retention,
+    def commit(self, epoch: Epoch) -> Committed:
+        writer = m.WriterInstance(
+            topic=self.name,
+            writer=epoch.writer,
+            instance=epoch.instance,
+            incarnation=self.incarnation,
+            writer_memory_ms=self._memory_ms,
+            retention=self._retention,
         )
-        found = self._confirmed_by(lambda: self._commit(commit, staged))
-        if placed is not None:
-            placed.update({p.partition: range(p.start, p.end) for p in found.placed})
-        return _held(found)
+        call = partial(self._commit, writer, epoch_message(epoch), epoch.staged)
+        return committed_of(self._confirmed_by(call))
 
     def claim(self, writer: str, instance: str) -> LastCommit | None:
         wanted = m.Claim(self.name, writer, instance, self.incarnation)
-        return _held(self._confirmed_by(lambda: self._committed("claim", wanted)))
+        return last_of(self._confirmed_by(lambda: self._committed("claim", wanted)))
 
     def last(self, writer: str) -> LastCommit | None:
         wanted = m.Last(self.name, writer, self.incarnation)
-        return _held(self._confirmed_by(lambda: self._committed("last", wanted)))
-
-    def owner(self, writer: str) -> str | None:
-        self._refuse()
-
-    def writers(self) -> Mapping[str, LastCommit]:
-        self._refuse()
+        return last_of(self._confirmed_by(lambda: self._committed("last", wanted)))
 
     def forget(self, idle: float, keep: str | None = None) -> None:
         """Done by the server, after each commit."""
@@ -157,7 +115,7 @@ class RemoteLog(Log):
         self._do("truncate", m.Truncate(self.name, dict(before)))
 
     def retain(self, retention: Retention, hold: Mapping[int, int]) -> None:
-        wanted = m.Retain(self.name, plain_retention(retention), dict(hold))
+        wanted = m.Retain(self.name, retention_message(retention), dict(hold))
         self._do("retain", wanted)
 
     def compact(self) -> None:
@@ -186,15 +144,18 @@ class RemoteLog(Log):
         self._confirmed = time.monotonic()
         return found
 
-    def _commit(self, commit: m.Commit, staged: Sequence[Staged]) -> m.Committed:
+    def _commit(
+        self, writer: m.WriterInstance, epoch: m.EpochHeader, staged: Sequence[Staged]
+    ) -> m.Committed:
         """Commit over a session where that is possible, else by the action."""
         first = inline_rows(staged[0]) if len(staged) == 1 else None
         if first is not None and self._sessions is not None:
-            found = self._sessions.commit(commit, staged[0].attempt, first)
+            found = self._sessions.commit(writer, epoch, staged[0].attempt, first)
             if found is not None:
                 return found
         sealed = tuple(_sealed(one) for one in staged)
-        return self._committed("commit", dataclasses.replace(commit, staged=sealed))
+        commit = m.Commit(**vars(writer), **vars(epoch), staged=sealed)
+        return self._committed("commit", commit)
 
     def _committed(self, action: str, request: Any) -> m.Committed:
         return self.connection.call(action, request, m.Committed)
@@ -202,12 +163,8 @@ class RemoteLog(Log):
     def _do(self, action: str, request: Any) -> None:
         self.connection.call(action, request, m.Done)
 
-    def _refuse(self) -> NoReturn:
-        msg = "a topic on a server has no such call: a subscription reads it"
-        raise Unsupported(msg)
 
-
-class RemoteLogStore(LogStore):
+class RemoteLogStore(WritableLogStore):
     """The topics of a server."""
 
     def __init__(
@@ -223,12 +180,12 @@ class RemoteLogStore(LogStore):
         self._retention = retention
         self._sessions = sessions
 
-    def create(self, name: str, schema: pa.Schema, partitions: int = 1) -> Log:
+    def create(self, name: str, schema: pa.Schema, partitions: int = 1) -> RemoteLog:
         wanted = m.Create(name, encode_schema(schema), partitions)
         self.connection.call("create", wanted, m.Done)
         return self.open(name)
 
-    def open(self, name: str) -> Log:
+    def open(self, name: str) -> RemoteLog:
         topic = self.connection.call("describe", m.Topic(name), m.TopicDescription)
         return RemoteLog(
             self.connection,
@@ -247,25 +204,8 @@ class RemoteLogStore(LogStore):
         return self.connection.call("topics", m.Done(), m.Names).names
 
 
-def plain_retention(retention: Retention) -> m.Retention:
-    """In the form of the protocol."""
-    age = retention.age
-    return m.Retention(
-        None if age is None else int(age * 1000), retention.rows, retention.size
-    )
-
-
 def _sealed(staged: Staged) -> m.Sealed:
     rows = inline_rows(staged)
     if rows is None:
         return m.Sealed(staged.attempt, tuple(staged.files))
     return m.Sealed(staged.attempt, ({INLINE: rows.encode()},))
-
-
-def _held(committed: m.Committed) -> LastCommit | None:
-    held = committed.held
-    if held is None:
-        return None
-    position = None if held.position is None else Position.from_json(held.position)
-    summary = None if held.rows is None else Summary(held.rows, held.sums or {})
-    return LastCommit(held.epoch, position, summary)

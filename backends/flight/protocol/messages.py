@@ -7,23 +7,10 @@ since the epoch, UTC. Schemas are Arrow IPC, base64.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from streamfactory.backends.flight.protocol.codec import Digest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-
-def placed(spans: Mapping[int, range]) -> tuple[Placed, ...]:
-    """Offsets by partition as messages have them."""
-    return tuple(Placed(lane, one.start, one.stop) for lane, one in spans.items())
-
-
-def digests(sums: Mapping[str, int]) -> dict[str, Digest] | None:
-    """Digests as messages have them; None where there are none."""
-    return {name: Digest(value) for name, value in sums.items()} or None
-
+# The codec evaluates annotations.
+from streamfactory.backends.flight.protocol.codec import Digest  # noqa: TC001
 
 # --- reading -----------------------------------------------------------------------
 
@@ -158,24 +145,36 @@ class Retention:
     bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """Action ``commit``: append what attempts have sealed, in one step."""
+@dataclass(frozen=True, kw_only=True)
+class WriterInstance:
+    """Who commits: the members that `Commit` and `CommitSession` share."""
 
     topic: str
     writer: str | None
-    epoch: int
-    staged: tuple[Sealed, ...]
     instance: str
-    rows: int
-    sums: dict[str, Digest] | None = None
-    position: str | None = None
-    replace: bool = False
     incarnation: str | None = None
     writer_memory_ms: int | None = None
     """Afterwards, remove markers of writers that were idle for longer."""
     retention: Retention | None = None
     """Afterwards, remove rows beyond this retention."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochHeader:
+    """What is stored of an epoch: the members that `Commit` and `CommitRows` share."""
+
+    epoch: int
+    rows: int
+    sums: dict[str, Digest] | None = None
+    position: str | None = None
+    replace: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commit(WriterInstance, EpochHeader):
+    """Action ``commit``: append what attempts have sealed, in one step."""
+
+    staged: tuple[Sealed, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,16 +188,11 @@ class Committed:
     """`Commit`: where this call appended, the offsets of the rows."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommitSession:
+@dataclass(frozen=True, kw_only=True)
+class CommitSession(WriterInstance):
     """The descriptor of a ``DoExchange``: commits of one instance of a writer."""
 
-    topic: str
     writer: str
-    instance: str
-    incarnation: str | None = None
-    writer_memory_ms: int | None = None
-    retention: Retention | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,18 +203,13 @@ class PartRows:
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
-class CommitRows:
+@dataclass(frozen=True, kw_only=True)
+class CommitRows(EpochHeader):
     """From the client of a `CommitSession`, with the rows: one epoch, whole."""
 
-    epoch: int
     attempt: str
     parts: tuple[PartRows, ...]
     """Of the batch, in its order; none without a batch."""
-    rows: int
-    sums: dict[str, Digest] | None = None
-    position: str | None = None
-    replace: bool = False
 
 
 @dataclass(frozen=True, slots=True)

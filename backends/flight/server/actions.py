@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from streamfactory.backends.flight.protocol import messages as m
 from streamfactory.backends.flight.protocol.codec import decode
+from streamfactory.backends.flight.protocol.epochs import last_message, retention_of
 from streamfactory.backends.flight.protocol.schemas import decode_schema, encode_schema
 from streamfactory.backends.flight.server.access import Right
 from streamfactory.backends.flight.server.checkpoints import CheckpointKeeper
-from streamfactory.backends.flight.server.logs import (
-    commit_message,
-    open_topic,
-    retention_of,
-)
+from streamfactory.backends.flight.server.logs import open_topic
 from streamfactory.backends.flight.server.uploads import Uploads
 from streamfactory.spi import Unsupported
 
@@ -162,12 +159,12 @@ def _facts(store: ServedStore, request: m.Topic) -> m.Facts:
 
 def _claim(store: ServedStore, request: m.Claim) -> m.Committed:
     log = open_topic(store, request.topic, request.incarnation)
-    return m.Committed(commit_message(log.claim(request.writer, request.instance)))
+    return m.Committed(last_message(log.claim(request.writer, request.instance)))
 
 
 def _last(store: ServedStore, request: m.Last) -> m.Committed:
     log = open_topic(store, request.topic, request.incarnation)
-    return m.Committed(commit_message(log.last(request.writer)))
+    return m.Committed(last_message(log.last(request.writer)))
 
 
 AnyAction = Action | GroupAction | UploadAction | ServerAction
@@ -200,7 +197,10 @@ ACTIONS: Final[Mapping[str, AnyAction]] = {
     "verify": Action(m.Topic, "Read a whole topic and check it.", Right.ADMIN, _verify),
     "facts": Action(m.Topic, "Counts of segments, bytes, writers.", Right.READ, _facts),
     "commit": UploadAction(
-        m.Commit, "Append sealed attempts in one step.", Right.WRITE, Uploads.commit
+        m.Commit,
+        "Append sealed attempts in one step.",
+        Right.WRITE,
+        Uploads.commit_sealed,
     ),
     "claim": Action(
         m.Claim, "Fence earlier instances of a writer.", Right.WRITE, _claim

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from streamfactory.arrowlog import Epoch
 from streamfactory.backends.flight.protocol import messages as m
 from streamfactory.spi import (
     CheckpointFailed,
@@ -97,13 +98,15 @@ class CheckpointKeeper:
         self._reserve(log, request.instance, len(request.position.encode()))
         try:
             held = log.commit(
-                request.instance,
-                request.generation,
-                [],
-                instance=request.owner,
-                summary=Summary(0),
-                source_position=position,
-            )
+                Epoch(
+                    request.instance,
+                    request.generation,
+                    [],
+                    Summary(0),
+                    request.owner,
+                    position,
+                )
+            ).held
         except StorageFailed as error:
             msg = (
                 f"the checkpoint of instance {request.instance!r} of group "
@@ -111,16 +114,14 @@ class CheckpointKeeper:
             )
             remedy = "the previous checkpoint stays valid"
             raise CheckpointFailed(msg, remedy=remedy) from error
-        again = held is not None and held.epoch == request.generation
-        if held is not None and not (again and held.source_position == position):
-            why = f"generation {held.epoch} was saved before"
-        elif again and log.owner(request.instance) != request.owner:
-            why = "another process has claimed the instance"
-        else:
+        if held is None or (held.epoch, held.source_position) == (
+            request.generation,
+            position,
+        ):
             return m.Done()
         msg = (
             f"generation {request.generation} of instance {request.instance!r} of "
-            f"group {request.group!r}: {why}"
+            f"group {request.group!r}: generation {held.epoch} was saved before"
         )
         raise WriterFenced(msg, remedy=_FENCED_REMEDY)
 

@@ -47,31 +47,13 @@ def serve_commits(
     try:
         for batch, metadata in sound_batches(reader, context, most_bytes):
             with changing():
-                request = decode(metadata, m.CommitRows)
-                rows = {request.attempt: _parts(request, batch)}
-                answer = uploads.commit(_commit(wanted, request), client, rows)
+                epoch = decode(metadata, m.CommitRows)
+                rows = {epoch.attempt: _parts(epoch, batch)}
+                answer = uploads.commit(wanted, epoch, client, rows=rows)
             writer.write_metadata(encode(answer))
     except ConnectionFailed:
         if not context.is_cancelled():  # else the client has closed the session
             raise
-
-
-def _commit(wanted: m.CommitSession, request: m.CommitRows) -> m.Commit:
-    """The same as the action takes it."""
-    return m.Commit(
-        wanted.topic,
-        wanted.writer,
-        request.epoch,
-        (),
-        wanted.instance,
-        request.rows,
-        request.sums,
-        request.position,
-        request.replace,
-        wanted.incarnation,
-        wanted.writer_memory_ms,
-        wanted.retention,
-    )
 
 
 def _parts(

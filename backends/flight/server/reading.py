@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from streamfactory.arrowlog.log import no_such_partition
+from streamfactory.arrowlog.checks import no_such_partition
 from streamfactory.backends.flight.protocol.codec import decode, encode
 from streamfactory.backends.flight.protocol.messages import Delivery, Fetch
 from streamfactory.backends.flight.server.logs import open_topic

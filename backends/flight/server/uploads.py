@@ -12,19 +12,20 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
-from streamfactory.arrowlog import LogStage, Staged
+from streamfactory.arrowlog import Epoch, LogStage, Staged
 from streamfactory.backends.flight.protocol import messages as m
-from streamfactory.backends.flight.protocol.rows import INLINE, decode_rows
-from streamfactory.backends.flight.server.logs import (
-    commit_message,
-    open_topic,
+from streamfactory.backends.flight.protocol.epochs import (
+    committed_message,
+    epoch_of,
+    placed_message,
     retention_of,
 )
+from streamfactory.backends.flight.protocol.rows import INLINE, decode_rows
+from streamfactory.backends.flight.server.logs import open_topic
 from streamfactory.backends.flight.server.metrics import STAGED_EXPIRED
 from streamfactory.spi import (
     FormatRefused,
     MisuseError,
-    Position,
     StreamError,
     Summary,
     TopicNotFound,
@@ -110,58 +111,55 @@ class Uploads:
         Returns:
             The offsets of the rows, as messages have them.
         """
-        placed: dict[int, range] = {}
         with self._deciding(log, [sealed]):
             try:
-                log.commit(None, 0, [sealed], summary=Summary(rows), placed=placed)
+                committed = log.commit(Epoch(None, 0, [sealed], Summary(rows)))
             except StreamError:
                 self._discard_undecided(log, [sealed])
                 raise
         self.meters.committed(log.name, repeated=False)
-        return m.placed(placed)
+        return placed_message(committed.placed)
+
+    def commit_sealed(self, request: m.Commit, client: str) -> m.Committed:
+        """Append sealed attempts in one step."""
+        return self.commit(request, request, client, request.staged)
 
     def commit(
-        self, request: m.Commit, client: str, rows: Mapping[str, Rows] | None = None
+        self,
+        writer: m.WriterInstance,
+        epoch: m.EpochHeader,
+        client: str,
+        sealed: Sequence[m.Sealed] = (),
+        rows: Mapping[str, Rows] | None = None,
     ) -> m.Committed:
-        """Append sealed attempts in one step.
+        """Append the attempts of an epoch in one step.
 
         Args:
-            request: Names the attempts.
+            writer: The writer and its topic.
+            epoch: What is stored with the rows.
             client: Key by which bytes are counted.
+            sealed: Attempts that were sealed before.
             rows: Of attempts that came with the request, by attempt.
         """
-        log = open_topic(self._store, request.topic, request.incarnation)
-        position = request.position
-        placed: dict[int, range] = {}
+        log = open_topic(self._store, writer.topic, writer.incarnation)
         inline: list[Staged] = []
         try:
-            staged = [self._staged(log, one, client, inline) for one in request.staged]
+            staged = [self._staged(log, one, client, inline) for one in sealed]
             for attempt, parts in (rows or {}).items():
                 inline.append(self._staged_now(log, attempt, parts, client))
                 staged.append(inline[-1])
             with self._deciding(log, staged):
-                held = log.commit(
-                    request.writer,
-                    request.epoch,
-                    staged,
-                    instance=request.instance,
-                    summary=Summary(request.rows, request.sums or {}),
-                    source_position=(
-                        None if position is None else Position.from_json(position)
-                    ),
-                    replace=request.replace,
-                    placed=placed,
-                )
+                committed = log.commit(epoch_of(writer, epoch, staged))
         except BaseException:
             # The client repeats the call with the rows: the staged ones would remain.
             self._discard_undecided(log, inline)
             raise
-        self.meters.committed(log.name, repeated=held is not None)
-        if request.writer_memory_ms is not None:
-            log.forget(request.writer_memory_ms / 1000, keep=request.writer)
-        if request.retention is not None:
-            log.retain(retention_of(request.retention), {})
-        return m.Committed(commit_message(held), m.placed(placed))
+        self.meters.committed(log.name, repeated=committed.held is not None)
+        if writer.writer_memory_ms is not None:
+            log.forget(writer.writer_memory_ms / 1000, keep=writer.writer)
+        if writer.retention is not None:
+            log.retain(retention_of(writer.retention), {})
+        return committed_message(committed)
 
     def discard(self, request: m.Discard, client: str) -> m.Done:
         """Remove what an attempt sealed."""

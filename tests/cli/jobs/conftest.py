@@ -16,6 +16,7 @@ import pytest
 from tests.proving.commands import Outcome
 from tests.proving.tiers import sample
 
+from streamfactory.arrowlog import Epoch
 from streamfactory.backends.memory import store
 from streamfactory.conformance.specimens.durable import DurableHarness
 from streamfactory.spi import Summary
@@ -60,7 +61,7 @@ class Memory:
         log = self.log(topic)
         stage = log.stage(uuid.uuid4().hex)
         stage.append(partition, rows)
-        log.commit(None, 0, [stage.seal()], summary=Summary())
+        log.commit(Epoch(None, 0, [stage.seal()], Summary()))
 
     def rows(self, topic: str) -> list[list[dict[str, Any]]]:
         """Of each partition, as the log has them."""

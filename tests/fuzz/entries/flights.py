@@ -21,6 +21,7 @@ import pyarrow.flight as fl
 from tests.fuzz import mutating
 from tests.fuzz.entries.base import Entry
 
+from streamfactory.arrowlog import Epoch
 from streamfactory.backends.flight.client.checkpoints import RemoteCheckpointStore
 from streamfactory.backends.flight.client.connection import Connection
 from streamfactory.backends.flight.client.remote import RemoteLog, RemoteLogStore
@@ -195,7 +196,7 @@ class _Service(Entry):
             log = self.store.create(TOPIC, SCHEMA, 2)
             stage = log.stage(uuid.uuid4().hex)
             stage.append(0, ROWS)
-            log.commit("w", 0, [stage.seal()], summary=Summary(3))
+            log.commit(Epoch("w", 0, [stage.seal()], Summary(3)))
 
     def call(self, function: Callable[[], Any]) -> Any:
         """Call a handler of the service, and raise what the client would."""
@@ -257,9 +258,16 @@ class FlightActions(_Service):
         inline = {"inline": base64.b64encode(stream).decode()}
         sealed = m.Sealed("a", (inline,))
         return m.Commit(
-            TOPIC, None, 0, (sealed,), "i", 3, {"crc": Digest(1)}, _TEXT,
+            topic=TOPIC,
+            writer=None,
+            instance="i",
             retention=m.Retention(None, 5),
-        )  # fmt: skip
+            epoch=0,
+            rows=3,
+            sums={"crc": Digest(1)},
+            position=_TEXT,
+            staged=(sealed,),
+        )
 
     def feed(self, data: bytes) -> Generator[pa.RecordBatch]:
         name, body, _ = unpacked(data)
@@ -390,14 +398,25 @@ class FlightSessions(FlightUploads):
 
     def make(self, chance: random.Random) -> bytes:
         session = m.CommitSession(
-            TOPIC, "w", "i", writer_memory_ms=1000, retention=m.Retention(None, 5)
+            topic=TOPIC,
+            writer="w",
+            instance="i",
+            writer_memory_ms=1000,
+            retention=m.Retention(None, 5),
         )
         command = encode(session)
         if chance.random() < 0.3:
             command = damaged(session, chance)
         parts = (m.PartRows(0, 1), m.PartRows(1, 2))
         epoch = chance.randrange(1 << 40)
-        request = m.CommitRows(epoch, "a", parts, 3, {"crc": Digest(1)}, _TEXT)
+        request = m.CommitRows(
+            epoch=epoch,
+            rows=3,
+            sums={"crc": Digest(1)},
+            position=_TEXT,
+            attempt="a",
+            parts=parts,
+        )
         metadata = (
             damaged(request, chance) if chance.random() < 0.6 else encode(request)
         )

@@ -18,6 +18,7 @@ from tests.fuzz.corpus import Seed, write_random, write_stream
 from tests.fuzz.entries.base import Entry, numbered
 
 import streamfactory
+from streamfactory.arrowlog import Epoch
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
 from streamfactory.spi import Summary
 from streamfactory.wiring.topics.admin import open_admin
@@ -61,7 +62,7 @@ def _make_topic(root: Path, epochs: int, form: str) -> None:
         stage = log.stage(uuid.uuid4().hex)
         stage.append(epoch % 2, batch.slice(epoch % 3))
         staged = stage.seal()
-        log.commit("w", epoch, [staged], summary=Summary(8 - epoch % 3))
+        log.commit(Epoch("w", epoch, [staged], Summary(8 - epoch % 3)))
     store.close()
 
 
@@ -294,7 +295,7 @@ class LogStagedFiles(Entry):
                 if staged is None:
                     self._left += [str(path) for path in topic.glob("data/*")]
             rows = sum(count for count, _ in stage.counts.values())
-            log.commit(None, 0, [staged], summary=Summary(rows))
+            log.commit(Epoch(None, 0, [staged], Summary(rows)))
             at = 0
             while at < rows:
                 found = log.read(0, at, max_rows=1000, max_bytes=1 << 24)
