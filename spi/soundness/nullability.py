@@ -39,15 +39,27 @@ class Required:
         Raises:
             CorruptData: data_loss; names the dotted path.
         """
+        missing = self.find(rows)
+        if missing is not None:
+            msg = f"column {missing[0]!r} is declared not nullable, but has nulls"
+            raise CorruptData(msg, remedy=REMEDY)
+
+    def find(self, rows: pa.RecordBatch) -> tuple[str, int] | None:
+        """Return the dotted path of the first that has nulls, and their number.
+
+        None if there are none. The batch may be a slice.
+        """
         for number, field in self.fields:
             column = rows.column(number)
             # Mostly there are no nulls, which is known without reading values.
             if number in self._flat:
-                may_miss = column.null_count
-            else:
-                may_miss = _may_miss(column, field)
-            if may_miss:
-                _check(column, field, field.name, None)
+                if column.null_count:
+                    return field.name, column.null_count
+            elif _may_miss(column, field):
+                missing = _find(column, field, field.name, None)
+                if missing is not None:
+                    return missing
+        return None
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -95,39 +107,47 @@ def _runs(array: pa.RunEndEncodedArray) -> pa.Array:
     return array.values.slice(first, array.find_physical_length())
 
 
-def _check(array: pa.Array, field: pa.Field, path: str, mask: Mask | None) -> None:
-    """Check the elements of a mask."""
+def _find(
+    array: pa.Array, field: pa.Field, path: str, mask: Mask | None
+) -> tuple[str, int] | None:
+    """Find nulls among the elements of a mask."""
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
     kind = array.type
-    if not field.nullable and _is_missing(array, mask):
-        msg = f"column {path!r} is declared not nullable, but has nulls"
-        raise CorruptData(msg, remedy=REMEDY)
+    if not field.nullable:
+        count = _missing(array, mask)
+        if count:
+            return path, count
     pairs = zip(parts(array), _inner(kind), strict=True)
     for number, (part, child) in enumerate(pairs):
         if not _is_required_within(child) or not _may_miss(part, child):
             continue
-        where = path if _types.is_dictionary(kind) else f"{path}.{child.name}"
+        where = f"{path}.{child.name}"
+        if _types.is_dictionary(kind) or _types.is_map(kind):
+            where = path  # the entries of a map are no field of their own
         within: Mask | None
         if _types.is_union(kind):
             within = _mask_of_choice(array, number, len(part), mask)
         else:
             within = _mask_within(array, part, mask)
-        _check(part, child, where, within)
+        missing = _find(part, child, where, within)
+        if missing is not None:
+            return missing
+    return None
 
 
-def _is_missing(array: pa.Array, mask: Mask | None) -> bool:
-    """Whether an element of a mask is null."""
+def _missing(array: pa.Array, mask: Mask | None) -> int:
+    """Return the number of nulls among the elements of a mask."""
     kind = array.type
     if _types.is_run_end_encoded(kind):
         # A mask of rows would be far longer than the runs: a null run is refused, even
         # if all its rows are below null structs.
-        return _has_nulls(_runs(array))
+        return int(_has_nulls(_runs(array)))
     null = _null(array)
     if _types.is_dictionary(kind) and array.dictionary.null_count:
         indices = array.indices.fill_null(0).to_numpy(zero_copy_only=False)
         null = null | _null(array.dictionary)[indices.astype(np.int64)]
-    return bool(null.any() if mask is None else (null & mask).any())
+    return int(np.count_nonzero(null if mask is None else null & mask))
 
 
 def _null(array: pa.Array) -> Mask:
@@ -144,8 +164,10 @@ def _mask_within(array: pa.Array, part: pa.Array, mask: Mask | None) -> Mask | N
         mask = ~_null(array) if mask is None else mask & ~_null(array)
     if _types.is_struct(kind):
         return mask
-    if not len(array) or len(part) > 8 * part.get_total_buffer_size():
+    if len(part) > 8 * part.get_total_buffer_size():
         return None  # elements without bytes: a mask would be longer than the batch
+    if not len(array):
+        return np.zeros(len(part), np.bool_)  # a slice
     begins, ends = _extents(array)
     if mask is not None:
         begins, ends = begins[mask], ends[mask]
@@ -160,14 +182,20 @@ def _mask_of_choice(
     array: pa.UnionArray, number: int, count: int, mask: Mask | None
 ) -> Mask:
     """Return the mask of a union's child: the elements that are selected."""
-    codes = array.type_codes.to_numpy(zero_copy_only=False)
-    chosen: Mask = codes == array.type.type_codes[number]
+    length, at = len(array), array.offset
+    found: Mask = np.zeros(count, np.bool_)
+    if not length:
+        return found
+    # Not `type_codes` and `offsets`: pyarrow 26 returns those before a slice.
+    _, codes, *offsets = array.buffers()[:3]
+    chosen: Mask = (
+        np.frombuffer(codes, np.int8, length, at) == (array.type.type_codes[number])
+    )
     if mask is not None:
         chosen &= mask
     if array.type.mode == "sparse":
         return chosen
-    found: Mask = np.zeros(count, np.bool_)
-    found[array.offsets.to_numpy(zero_copy_only=False)[chosen]] = True
+    found[np.frombuffer(offsets[0], np.int32, length, 4 * at)[chosen]] = True
     return found
 
 

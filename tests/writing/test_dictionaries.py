@@ -267,18 +267,6 @@ def test_values_that_no_row_has_hinder_no_cast(want: pa.DataType) -> None:
             pa.float32(),
             "some values have more digits",
         ),
-        (
-            [[0.5], [0.1]],
-            pa.list_(pa.float64()),
-            pa.list_(pa.float32()),
-            "some values have more digits",
-        ),
-        (
-            [[("k", 0.1)]],
-            pa.map_(pa.string(), pa.float64()),
-            pa.map_(pa.string(), pa.float32()),
-            "some values have more digits",
-        ),
     ],
     ids=str,
 )

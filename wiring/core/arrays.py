@@ -51,7 +51,15 @@ def union_parts(
     for index, code in enumerate(column.type.type_codes):
         rows = np.flatnonzero(codes == code)
         if len(rows):
-            yield index, rows, column.field(index).take(pa.array(places[rows]))
+            yield index, rows, _taken(column.field(index), places[rows])
+
+
+def _taken(array: pa.Array, places: np.ndarray) -> pa.Array:
+    """Return the values at these places, which mostly follow one another."""
+    first, last = int(places[0]), int(places[-1])
+    if last - first + 1 == len(places) and (np.diff(places) == 1).all():
+        return array.slice(first, len(places))
+    return array.take(pa.array(places))
 
 
 def list_parts(column: pa.Array) -> tuple[np.ndarray, pa.Array]:
@@ -60,7 +68,21 @@ def list_parts(column: pa.Array) -> tuple[np.ndarray, pa.Array]:
     A null has length 0. The values of a map are structs of a key and an item.
     """
     if pa.types.is_map(column.type):
-        pair = pa.struct([column.type.key_field, column.type.item_field])
-        column = column.cast(pa.list_(pair))
+        column = list_of_entries(column)
     lengths = pc.list_value_length(column).fill_null(0).to_numpy()
     return lengths.astype(np.int64), column.flatten()
+
+
+def list_of_entries(column: pa.MapArray) -> pa.ListArray:
+    """Return a map as lists of structs of a key and an item; copies nothing.
+
+    A cast refuses nulls of items that are not nullable below a null (pyarrow 26).
+    """
+    entries = column.values
+    return pa.Array.from_buffers(
+        pa.list_(entries.type),
+        len(column),
+        column.buffers()[:2],
+        offset=column.offset,
+        children=[entries],
+    )

@@ -9,11 +9,12 @@ import pyarrow as pa
 
 from streamfactory.spi import BadMessage, Decoded, SchemaMismatch
 from streamfactory.spi.computing import pc
-from streamfactory.wiring.core.conform import conform, empty_rows
+from streamfactory.wiring.core.conform import Conformer, conform, empty_rows
 from streamfactory.wiring.core.guard import log
+from streamfactory.wiring.decoding.undeclared import Undeclared, undeclared_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from streamfactory.spi import Misfit
 
@@ -28,8 +29,8 @@ def agreed(declared: pa.Schema | None, found: pa.Schema, mode: str | None) -> pa
     Args:
         declared: By the option ``schema``; None if it is not set.
         found: The decoder's schema.
-        mode: One of `MODES`, or None. ``evolve`` appends new columns to the declared
-            ones.
+        mode: One of `MODES`, or None. ``evolve`` appends new columns, and new children
+            of structs, to the declared ones.
 
     Raises:
         SchemaMismatch: permanent; the decoder's columns do not fit the declared ones.
@@ -38,11 +39,41 @@ def agreed(declared: pa.Schema | None, found: pa.Schema, mode: str | None) -> pa
     if declared is not None:
         fields = list(declared)
         if mode == "evolve":
-            fields += [f for f in found if f.name not in declared.names]
+            fields = _evolved(fields, list(found))
     schema = pa.schema([field.with_nullable(True) for field in fields])
     if declared is not None and not _discards(mode):
         conform(empty_rows(found), schema)
     return schema
+
+
+def _evolved(declared: list[pa.Field], found: list[pa.Field]) -> list[pa.Field]:
+    """Return the declared fields, with those that only the others have appended."""
+    others = {field.name: field for field in found}
+    names = {field.name for field in declared}
+    kept = [
+        field.with_type(_evolved_type(field.type, others[field.name].type))
+        if field.name in others
+        else field
+        for field in declared
+    ]
+    return kept + [field for field in found if field.name not in names]
+
+
+def _evolved_type(declared: pa.DataType, found: pa.DataType) -> pa.DataType:
+    types = pa.types
+    if types.is_struct(declared) and types.is_struct(found):
+        return pa.struct(_evolved(list(declared), list(found)))
+    if types.is_map(declared) and types.is_map(found):
+        item = _evolved_type(declared.item_type, found.item_type)
+        return pa.map_(declared.key_field, declared.item_field.with_type(item))
+    for is_one, make in (
+        (types.is_list, pa.list_),
+        (types.is_large_list, pa.large_list),
+    ):
+        if is_one(declared) and is_one(found):
+            value = _evolved_type(declared.value_type, found.value_type)
+            return make(declared.value_field.with_type(value))
+    return declared
 
 
 def _discards(mode: str | None) -> bool:
@@ -82,7 +113,7 @@ class Contract:
         fields: Sequence[str] | None,
         required: Sequence[str],
     ) -> None:
-        self._known = frozenset(schema.names)
+        self._schema = schema
         self._mode = mode
         # Other columns are not processed; unknown names are reported by the caller.
         names = [n for n in schema.names if fields is None or n in fields]
@@ -94,6 +125,9 @@ class Contract:
         """Whether decoders replace values that do not fit by null."""
         self.refuses = not _discards(mode) and mode != "evolve"
         """Whether a misfit makes its message bad."""
+        self._conformer = Conformer(self._wanted, drops=not self.refuses)
+        self._undeclared: tuple[pa.Schema, list[Undeclared]] | None = None
+        """Of the last rows."""
 
     @property
     def undeclared(self) -> bool | None:
@@ -140,7 +174,7 @@ class Contract:
                     missing = rows.column(name).is_null()
                     _mark(wrong, missing, f"column {name!r} is null")
         try:
-            return conform(rows, self._wanted), wrong
+            return self._conformer.conform(rows), wrong
         except SchemaMismatch:
             if not self.salvages:
                 raise
@@ -167,18 +201,29 @@ class Contract:
         self, rows: pa.RecordBatch, wrong: dict[int, str]
     ) -> pa.RecordBatch:
         names = rows.schema.names
-        unknown = [name for name in names if name not in self._known]
-        if unknown and self.refuses:
-            return rows  # `conform` names the column
-        for name in unknown:
+        if self.refuses:
+            known, wanted = self._schema.names, self._wanted.names
+            # Other unknown ones are kept: the conversion names them.
+            kept = [n for n in names if n in wanted or n not in known]
+            return rows if len(kept) == len(names) else rows.select(kept)
+        for one in self._undeclared_in(rows.schema):
             if self._mode == "discard_row":
-                what = f"column {name!r} is not in the declared schema"
-                _mark(wrong, rows.column(name).is_valid(), what)
+                what = f"column {one.path!r} is not in the declared schema"
+                _mark(wrong, pa.array(one.mask(rows.column(one.column))), what)
             else:
-                self._warn_once(name, "is not in the schema of the stream: dropped")
-        wanted = self._wanted.names
-        kept = [index for index, name in enumerate(names) if name in wanted]
-        return rows if len(kept) == len(names) else rows.select(kept)
+                what = "is not in the schema of the stream: dropped"
+                self._warn_once(one.path, what)
+        return rows
+
+    def _undeclared_in(self, schema: pa.Schema) -> list[Undeclared]:
+        """Return the fields to report: those of selected columns, and new columns."""
+        last = self._undeclared
+        if last is None or not last[0].equals(schema):
+            left = set(self._schema.names) - set(self._wanted.names)
+            found = undeclared_columns(schema, self._schema)
+            last = schema, [one for one in found if one.column not in left]
+            self._undeclared = last
+        return last[1]
 
     def _cast_each(self, rows: pa.RecordBatch, wrong: dict[int, str]) -> pa.RecordBatch:
         """Cast value by value; replace values that do not fit by null."""
@@ -189,9 +234,8 @@ class Contract:
                 columns.append(pa.nulls(rows.num_rows, field.type))
                 continue
             found = rows.column(index)
-            column = pa.concat_arrays(
-                [part.cast(field.type) for part in _parts(found, field)]
-            )
+            one = Conformer(pa.schema([field]), drops=True)
+            column = pa.concat_arrays(_parts(found, field, one))
             lost = pc.and_(found.is_valid(), column.is_null())
             if self._mode == "discard_row":
                 what = f"column {field.name!r} is {found.type}, declared {field.type}"
@@ -215,27 +259,34 @@ def _mark(wrong: dict[int, str], mask: pa.Array, what: str) -> None:
         wrong.setdefault(index, what)
 
 
-def _parts(column: pa.Array, field: pa.Field) -> list[pa.Array]:
+def _parts(column: pa.Array, field: pa.Field, one: Conformer) -> list[pa.Array]:
     """Return the cast values in order; null for those that cannot be cast.
 
     Bisects: each bad value costs a logarithmic number of casts.
+
+    Args:
+        column: The values.
+        field: The declared field.
+        one: Converts rows of this column only.
     """
-    schema = pa.schema([field])
+
+    def cast(part: pa.Array) -> pa.Array:
+        rows = pa.RecordBatch.from_arrays([part], names=[field.name])
+        return one.conform(rows).column(0)
+
     try:
-        rows = pa.RecordBatch.from_arrays([column], names=[field.name])
-        return [conform(rows, schema).column(0)]
+        return [cast(column)]
     except SchemaMismatch:
-        if len(column) <= 1 or _hopeless(column, field):
+        if len(column) <= 1 or not _fits(cast, column[:0]):
             return [pa.nulls(len(column), field.type)]
     half = len(column) // 2
-    return _parts(column[:half], field) + _parts(column[half:], field)
+    return _parts(column[:half], field, one) + _parts(column[half:], field, one)
 
 
-def _hopeless(column: pa.Array, field: pa.Field) -> bool:
-    """Whether only nulls can be cast, so that bisecting is useless."""
+def _fits(cast: Callable[[pa.Array], pa.Array], part: pa.Array) -> bool:
+    """Whether no value hinders the cast; without values, whether any could fit."""
     try:
-        nothing = pa.RecordBatch.from_arrays([column[:0]], names=[field.name])
-        conform(nothing, pa.schema([field]))
+        cast(part)
     except SchemaMismatch:
-        return True
-    return False
+        return False
+    return True
