@@ -12,6 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from paths import drawn as paths
 from plots import plots
 
 if TYPE_CHECKING:
@@ -303,7 +304,8 @@ PICTURES: Final[Mapping[str, Callable[[], Picture]]] = {
 def drifted(*, write: bool) -> list[Path]:
     """The files that are not as drawn here; they are written on request."""
     found = []
-    drawn = {name: draw().svg() for name, draw in PICTURES.items()} | plots()
+    drawings = {name: draw() for name, draw in PICTURES.items()} | paths(Picture)
+    drawn = {name: one.svg() for name, one in drawings.items()} | plots()
     for name, svg in drawn.items():
         path = FOLDER / f"{name}.svg"
         if not path.exists() or path.read_text("utf-8") != svg:
