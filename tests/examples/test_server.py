@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from tests.flight.certificates import issue_certificates
+from tests.certificates import issue_certificates
 from tests.proving.skipping import skip_or_fail
 
 import streamfactory

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.flight.certificates import issue_certificates
+from tests.certificates import issue_certificates
 
 from streamfactory.backends.flight.harness import FlightHarness
 from streamfactory.conformance.suite import ConformanceSuite

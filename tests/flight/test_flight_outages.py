@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from tests.flight.certificates import issue_certificates
+from tests.certificates import issue_certificates
 from tests.flight.conftest import stream
 from tests.flight.proving import free_port
 

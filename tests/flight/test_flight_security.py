@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
-from tests.flight.certificates import issue_certificates
+from tests.certificates import issue_certificates
 from tests.flight.conftest import stream
 
 import streamfactory

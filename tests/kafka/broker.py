@@ -71,7 +71,7 @@ class Addresses:
     """SASL over plain text: PLAIN, SCRAM-SHA-256, and OAUTHBEARER unsecured."""
     sasl_ssl: str | None = None
     certificates: str | None = None
-    """Folder of the certificates: `tests.kafka.certificates`."""
+    """Folder of the certificates: `tests.certificates`."""
 
 
 def free_ports(count: int) -> list[int]:
@@ -263,10 +263,13 @@ class Cluster:
         self.stop()
 
     def _format(self, node: Node, identity: str, more: Mapping[str, str]) -> None:
-        from tests.kafka.certificates import make_certificates
+        from tests.certificates import issue_certificates
 
         node.folder.mkdir()
-        make_certificates(self._folder / "certificates")
+        certificates = self._folder / "certificates"
+        if not certificates.exists():  # of the first node
+            certificates.mkdir(parents=True)
+            issue_certificates(certificates)
         settings = {**self._settings(node), **more}
         lines = [f"{key}={value}\n" for key, value in settings.items()]
         node.properties.write_text("".join(lines))
@@ -355,7 +358,7 @@ class Cluster:
             "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,OAUTHBEARER",
             **logins,
             "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(certificates / "server.pem"),
+            "ssl.keystore.location": str(certificates / "server.store.pem"),
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(certificates / "ca.pem"),
             "listener.name.ssl.ssl.client.auth": "requested",

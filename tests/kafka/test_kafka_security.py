@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from tests.certificates import KEY_PASSWORD
 from tests.kafka.broker import PASSWORD, USER
-from tests.kafka.certificates import KEY_PASSWORD
 from tests.kafka.conftest import stream_of
 from tests.kafka.streams import drain, opened, reading, values
 
@@ -78,7 +78,7 @@ def test_mutual_tls_with_a_locked_key(
     more = prop(
         security_protocol="SSL",
         ssl_ca_location=certificate(kafka, "ca.pem"),
-        ssl_certificate_location=certificate(kafka, "client.crt"),
+        ssl_certificate_location=certificate(kafka, "client.pem"),
         ssl_key_location=certificate(kafka, "client.locked.key"),
         ssl_key_password="${env:KEY_PASSWORD}",
     )
@@ -91,7 +91,7 @@ def test_certificates_as_javas_client_names_them(kafka: Addresses, filled: str) 
         ssl_truststore_type="PEM",
         ssl_truststore_location=certificate(kafka, "ca.pem"),
         ssl_keystore_type="PEM",
-        ssl_keystore_location=certificate(kafka, "client.pem"),
+        ssl_keystore_location=certificate(kafka, "client.store.pem"),
         ssl_enabled_protocols="TLSv1.2",
     )
     reads(kafka.ssl, filled, more)
@@ -106,7 +106,7 @@ def test_certificates_as_pinot_writes_them(kafka: Addresses, filled: str) -> Non
 
     more = {
         "stream.kafka.ssl.server.certificate": der("ca.pem"),
-        "stream.kafka.ssl.client.certificate": der("client.crt"),
+        "stream.kafka.ssl.client.certificate": der("client.pem"),
         "stream.kafka.ssl.client.key": der("client.key"),
     }
     reads(kafka.ssl, filled, prop(security_protocol="SSL") | more)
@@ -221,7 +221,7 @@ def test_a_wrong_password_is_reported_at_once_and_not_shown(
 def test_a_third_party_among_the_authorities_is_not_trusted(
     kafka: Addresses, filled: str
 ) -> None:
-    stranger = certificate(kafka, "stranger.pem")
+    stranger = certificate(kafka, "other-ca.pem")
     more = prop(security_protocol="SSL", ssl_ca_location=stranger)
     text = refusal(NotAuthorized, kafka.ssl, filled, more)
     assert "certificate" in text

@@ -9,11 +9,11 @@ import ssl
 import stat
 import threading
 from contextlib import closing, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from tests.certificates import KEY_PASSWORD, certificates
 from tests.sockets.peers import (
     PATIENCE,
     Background,
@@ -48,13 +48,14 @@ from streamfactory.wiring.plugins.manager import default_manager
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from streamfactory.wiring.reading.reader import Reader
     from streamfactory.wiring.reading.source import Source
 
 LANE = Partition("rows", 0)
 IMPATIENT = {"x_schema": "n bigint", "connection__timeout__millis": "300"}
-TLS = Path(__file__).with_name("tls")
+TLS = certificates()
 
 
 # --- addresses ------------------------------------------------------------------------
@@ -209,7 +210,7 @@ def test_accepted_connections_have_the_configured_buffers(
     where = address if medium == "tcp" else f"unix:{folder}/s"
     definition = from_mapping(properties_of(listen=where, buffer__bytes="32K"))
     config = configure(definition, default_manager(), use="write").config
-    port = Port(config["listen"][0], Settings.of(config), config)
+    port = Port(config["listen"][0], Settings(config), config)
     with closing(port), closing(socket.socket(socket.AF_UNIX)) as peer:
         port.open()
         if medium == "tcp":
@@ -398,7 +399,7 @@ def test_the_password_of_a_key_is_resolved_late_and_shown_nowhere(
 ) -> None:
     locked = {
         **SERVER,
-        "tls__key": str(TLS / "server-locked.key"),
+        "tls__key": str(TLS / "server.locked.key"),
         "tls__key__password": "${env:KEY_PASSWORD}",
     }
     monkeypatch.setenv("KEY_PASSWORD", "wrong-horse")
@@ -408,7 +409,7 @@ def test_the_password_of_a_key_is_resolved_late_and_shown_nowhere(
             reader.fetch(0, timeout=PATIENCE)
         assert "the files of tls.certificate cannot be used" in str(caught.value)
         assert "wrong-horse" not in str(caught.value) + repr(source.config)
-        monkeypatch.setenv("KEY_PASSWORD", "correct-horse")
+        monkeypatch.setenv("KEY_PASSWORD", KEY_PASSWORD)
         assert reader.fetch(0, timeout=0.1).num_rows == 0
         reader.close()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from cryptography.hazmat.primitives import serialization
-from tests.flight.certificates import issue_certificates
+from tests.certificates import issue_certificates
 from tests.ui.conftest import TOKEN, settings
 
 from streamfactory.spi import ConfigError

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
 import ssl
-import tempfile
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.flight.certificates import issue_certificates
+from tests.certificates import certificates
 from tests.zoo.registry import caught_by, register
 
 from streamfactory.conformance.specimens import forgetful
@@ -35,16 +30,7 @@ if TYPE_CHECKING:
         StreamCommitter,
     )
 
-# --- certificates -----------------------------------------------------------------
-
-
-@cache
-def certificates() -> Path:
-    """A folder with those of two authorities, removed at exit."""
-    folder = Path(tempfile.mkdtemp(prefix="zoo-certificates-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    issue_certificates(folder)
-    return folder
+# --- TLS -------------------------------------------------------------------------
 
 
 class TlsServer(QueueServer):

@@ -1,9 +1,18 @@
-"""Certificates for servers and clients on this machine, issued on the spot."""
+"""Certificates for servers and clients on this machine, issued on the spot.
+
+Each name has ``NAME.pem``, the certificate; ``NAME.key``; ``NAME.locked.key``, the key
+with `KEY_PASSWORD`; and ``NAME.store.pem``, key and certificate, as Java has them.
+"""
 
 from __future__ import annotations
 
+import atexit
 import datetime as dt
 import ipaddress
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cryptography import x509
@@ -12,7 +21,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from cryptography.hazmat.primitives.serialization import (
+        KeySerializationEncryption,
+    )
 
 Issued = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
 
@@ -30,9 +41,21 @@ SIGNS = x509.KeyUsage(
 """What an authority may use its key for."""
 
 
+KEY_PASSWORD = "rabbit-hole-9"
+"""Of the locked keys."""
+
+
+@cache
+def certificates() -> Path:
+    """A folder with certificates for this process, removed at exit."""
+    folder = Path(tempfile.mkdtemp(prefix="certificates-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    issue_certificates(folder)
+    return folder
+
+
 def issue_certificates(folder: Path) -> None:
-    """``ca``, ``server``, ``client``, and ``stranger`` of another authority: each a
-    ``.pem`` and a ``.key``."""
+    """``ca``, with ``server`` and ``client``; ``other-ca``, with ``stranger``."""
     authority = _issue(folder, "ca")
     other = _issue(folder, "other-ca")
     for name in ("server", "client"):
@@ -55,7 +78,10 @@ def _issue(folder: Path, name: str, authority: Issued | None = None) -> Issued:
         .add_extension(x509.BasicConstraints(authority is None, None), critical=True)
         .add_extension(
             x509.SubjectAlternativeName(
-                [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+                [
+                    x509.DNSName("localhost"),
+                    x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
+                ]
             ),
             critical=False,
         )
@@ -69,11 +95,19 @@ def _issue(folder: Path, name: str, authority: Issued | None = None) -> Issued:
     if authority is None:
         builder = builder.add_extension(SIGNS, critical=True)
     certificate = builder.sign(signer, hashes.SHA256())
-    pem = serialization.Encoding.PEM
-    (folder / f"{name}.pem").write_bytes(certificate.public_bytes(pem))
-    (folder / f"{name}.key").write_bytes(
-        key.private_bytes(
-            pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-    )
+    pem = certificate.public_bytes(serialization.Encoding.PEM)
+    plain = _pem_of(key, serialization.NoEncryption())
+    locked = serialization.BestAvailableEncryption(KEY_PASSWORD.encode())
+    (folder / f"{name}.pem").write_bytes(pem)
+    (folder / f"{name}.key").write_bytes(plain)
+    (folder / f"{name}.locked.key").write_bytes(_pem_of(key, locked))
+    (folder / f"{name}.store.pem").write_bytes(plain + pem)
     return certificate, key
+
+
+def _pem_of(
+    key: ec.EllipticCurvePrivateKey, encryption: KeySerializationEncryption
+) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption
+    )
