@@ -15,7 +15,7 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from streamfactory.backends.socket.headers import MARKER
+from streamfactory.arrowipc import MARKER
 from streamfactory.backends.socket.waiting import READABLE, WRITABLE, poll_busily
 from streamfactory.spi import (
     ConnectionFailed,

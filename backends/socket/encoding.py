@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from streamfactory.spi.soundness.senders import has_dictionary
+from streamfactory.live.schemas import has_dictionary
 
 if TYPE_CHECKING:
     from collections.abc import Callable

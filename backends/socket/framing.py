@@ -12,29 +12,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from streamfactory.backends.socket.headers import (
-    DICTIONARY,
-    PREFIX,
-    ROWS,
-    SCHEMA,
-    Header,
-    Limits,
-    corrupt,
-    expanded,
-    header_length,
-    read_header,
-    too_large,
-)
+from streamfactory.arrowipc import DICTIONARY, PREFIX, ROWS, SCHEMA
+from streamfactory.live.messages import ENOUGH, TINY, parts, too_large
+from streamfactory.live.schemas import has_dictionary
 from streamfactory.spi import (
     BatchValidator,
     ConnectionFailed,
     CorruptData,
     StreamError,
 )
-from streamfactory.spi.soundness.senders import has_dictionary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from streamfactory.arrowipc import IpcHeader
+    from streamfactory.live.messages import Limits
 
     Receive = Callable[[list[memoryview]], int]
     """Fills views with available bytes and returns their number, 0 at the end of the
@@ -45,10 +37,6 @@ _AHEAD: Final = 4 * 1024
 so few."""
 _BLOCK: Final = 256 * 1024
 """Bytes read beyond small messages, so that one call receives many of them."""
-_ENOUGH: Final = 1024 * 1024
-"""Bytes up to which small batches are concatenated."""
-_TINY: Final = 128 * 1024
-"""Bytes below which concatenating batches is cheaper than returning each."""
 _ALIGNED: Final = 64
 """Alignment of message bodies, as Arrow recommends."""
 
@@ -77,9 +65,9 @@ class StreamDecoder:
         self._data = bytearray(_AHEAD)
         self._view = memoryview(self._data)
         self._from = self._to = 0
-        self._header: Header | None = None
+        self._header: IpcHeader | None = None
         self._last_head = b""
-        self._last_header: Header
+        self._last_header: IpcHeader
         self._message: pa.Buffer | None = None
         self._message_view = memoryview(b"")
         self._head_size = self._filled = 0
@@ -90,8 +78,6 @@ class StreamDecoder:
         self._feed = _Feed()
         self._reader: Any = None
         self._validator = BatchValidator(pa.schema([]))
-        self._is_encoded = False
-        """Whether a small batch can stand for very many values."""
         self._direct = False
         """Whether batches can be read without the stream reader, which is faster."""
         self._empty = False
@@ -109,7 +95,7 @@ class StreamDecoder:
     def _may_join(self, last: int) -> bool:
         """Whether the next batch may be concatenated to one of ``last`` bytes."""
         # Dictionaries may change from batch to batch.
-        return last < _TINY and not self._held and not self.is_dry
+        return last < TINY and not self._held and not self.is_dry
 
     @property
     def is_dry(self) -> bool:
@@ -168,7 +154,7 @@ class StreamDecoder:
             return None
         rows, size = found
         batches, count = [rows], rows.num_rows
-        while self._may_join(found[1]) and size < _ENOUGH and count < most:
+        while self._may_join(found[1]) and size < ENOUGH and count < most:
             if len(batches) == _MOST_MESSAGES:
                 break
             try:
@@ -183,12 +169,9 @@ class StreamDecoder:
             count, size = count + found[0].num_rows, size + found[1]
         if len(batches) > 1:
             rows = pa.concat_batches(batches)
-        if not self._is_encoded:
+        if not self._validator.is_encoded:
             return rows, size
-        self._parts = (
-            (part, size * part.num_rows // max(1, rows.num_rows))
-            for part in self._validator.split(rows)
-        )
+        self._parts = parts(self._validator, rows, size)
         first = next(self._parts)
         self._look_ahead()
         return first
@@ -225,7 +208,7 @@ class StreamDecoder:
             assert message is not None
             size = header.body
             if header.compressed:
-                size = expanded(header, message.slice(self._head_size), self._limits)
+                size = self._limits.expanded(header, message.slice(self._head_size))
             self._header = self._message = None
             if header.kind == ROWS and self._direct:
                 return self._batch(message), size
@@ -235,7 +218,7 @@ class StreamDecoder:
                 return None
             if self.schema is None:
                 msg = "rows were received before the schema"
-                raise corrupt(msg)
+                raise self._limits.corrupt(msg)
             if header.kind == DICTIONARY:
                 self._hold(header, size)
                 continue
@@ -250,25 +233,25 @@ class StreamDecoder:
         may_be_equal = 0 < len(head) <= self._to - self._from
         if not (may_be_equal and self._data.startswith(head, self._from)):
             at = self._from
-            length = header_length(self._view[at : at + PREFIX], self._limits)
+            length = self._limits.header_length(self._view[at : at + PREFIX])
             if length == 0:
                 self._from += PREFIX
                 return False
             self._need(PREFIX + length, receive)
             at = self._from
             head = bytes(self._view[at : at + PREFIX + length])
-            header = read_header(memoryview(head)[PREFIX:], self._limits)
+            header = self._limits.read_header(memoryview(head)[PREFIX:])
             self._last_head, self._last_header = head, header
         header, size = self._last_header, len(head)
         if header.kind == SCHEMA and self.schema is not None:
             msg = "a second schema was received"
-            raise corrupt(msg)
+            raise self._limits.corrupt(msg)
         room = -size % _ALIGNED
         whole = pa.allocate_buffer(room + size + header.body)
         self._message = whole.slice(room)
         self._message_view = memoryview(whole).cast("B")[room:]
         self._head_size, self._filled = size, 0
-        self._ahead = _BLOCK if header.body < _TINY else _AHEAD
+        self._ahead = _BLOCK if header.body < TINY else _AHEAD
         self._header = header
         return True
 
@@ -329,19 +312,15 @@ class StreamDecoder:
         self._waits -= 1
         return self._wait()
 
-    def _open(self, header: Header) -> None:
-        try:
-            self._reader = pa.ipc.open_stream(self._feed)
-        except (pa.ArrowException, ValueError, OSError) as error:
-            msg = f"the schema cannot be decoded: {_first_line(error)}"
-            raise corrupt(msg) from error
+    def _open(self, header: IpcHeader) -> None:
+        decode = self._limits.decode
+        self._reader = decode(lambda: pa.ipc.open_stream(self._feed), "the schema")
         self._validator = BatchValidator(self._reader.schema)
-        self._is_encoded = self._validator.is_encoded
         self.schema = self._reader.schema
         # Only the stream reader handles dictionaries and the other byte order.
         self._direct = not (header.foreign_order or has_dictionary(self.schema.types))
 
-    def _hold(self, header: Header, size: int) -> None:
+    def _hold(self, header: IpcHeader, size: int) -> None:
         before = self._held.get(header.dictionary, 0) if header.delta else 0
         self._held[header.dictionary] = before + size
         total, limit = sum(self._held.values()), self._limits.dictionary
@@ -350,23 +329,20 @@ class StreamDecoder:
 
     def _batch(self, message: pa.Buffer | None) -> pa.RecordBatch:
         """Decode the batch of a message, or the next one of the stream reader."""
-        try:
-            if message is None:
-                rows = self._reader.read_next_batch()
-            else:
-                rows = pa.ipc.read_record_batch(message, self.schema)
-        except (pa.ArrowException, ValueError, OSError, StopIteration) as error:
-            msg = f"a batch cannot be decoded: {_first_line(error)}"
-            raise corrupt(msg) from error
+        if message is None:
+            rows = self._limits.decode(self._reader.read_next_batch, "a batch")
+        else:
+            read = pa.ipc.read_record_batch
+            rows = self._limits.decode(lambda: read(message, self.schema), "a batch")
         if self._feed.parts:
             msg = "a message has unreferenced parts"
-            raise corrupt(msg)
+            raise self._limits.corrupt(msg)
         try:
             # Validate first: concatenation follows the offsets.
             self._validator.validate(rows)
         except CorruptData as error:
             msg = f"a batch is corrupt: {error.what}"
-            raise corrupt(msg) from error
+            raise self._limits.corrupt(msg) from error
         return rows
 
 
@@ -405,7 +381,3 @@ class _Feed:
 
     def close(self) -> None:
         """Required by pyarrow."""
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]

@@ -13,12 +13,13 @@ import threading
 import time
 import uuid
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from streamfactory.backends.socket.framing import EndedEarly, MoreToCome, StreamDecoder
+from streamfactory.backends.socket.options import DURABLE_WAY
 from streamfactory.backends.socket.pending import ActiveTimer, PendingConnections
 from streamfactory.backends.socket.waiting import READABLE, NextTry, wait
+from streamfactory.live.reading import PartitionReader, Taken, already_read
 from streamfactory.spi import (
     ConnectionFailed,
     End,
@@ -33,10 +34,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.backends.socket.connections import Connection
-    from streamfactory.backends.socket.headers import Limits
     from streamfactory.backends.socket.options import Settings
     from streamfactory.backends.socket.ports import Port
-    from streamfactory.spi.soundness.senders import SharedSchema
+    from streamfactory.live.messages import Limits
+    from streamfactory.live.schemas import SharedSchema
+    from streamfactory.spi import Partition
     from streamfactory.spi.waking import Wake
 
 log = logging.getLogger(__name__)
@@ -48,15 +50,6 @@ _LONGEST_WITHOUT_POLL: Final = 0.05
 """Seconds after which all sockets are polled, even if some writers have rows."""
 _SHORT: Final = 64 * 1024
 """Bytes up to which a batch may be a reply that another program waits for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """Rows of one writer, with their offset in the partition."""
-
-    rows: pa.RecordBatch
-    first: int
-    size: int
 
 
 class _NoWriter(Exception):
@@ -96,10 +89,11 @@ class _Writer:
             raise _NoWriter from error
 
 
-class PartitionReader:
+class SocketReader(PartitionReader):
     """Merges the writers of one partition. Thread-safe; waiting holds no lock.
 
     Args:
+        partition: The partition, for errors.
         port: Their address.
         settings: Timeouts.
         limits: Limits on their input.
@@ -107,14 +101,19 @@ class PartitionReader:
         holder: The schema, shared by all partitions.
     """
 
+    incarnation: str | None = None
+    next = 0
+
     def __init__(
         self,
+        partition: Partition,
         port: Port,
         settings: Settings,
         limits: Limits,
         places: int | None,
         holder: SharedSchema,
     ) -> None:
+        self._partition = partition
         self._port = port
         self._settings = settings
         self._limits = limits
@@ -135,17 +134,9 @@ class PartitionReader:
         self._last_size = 0
         self._settled = False
         """Whether no further writer can connect."""
-        self.incarnation: str | None = None
-        self.next = 0
-        """Offset of the next row to return."""
 
     @property
     def end(self) -> End | None:
-        """How the partition ended; None if it has not.
-
-        Raises:
-            StreamError: A peer sent invalid data, which is not an end of the stream.
-        """
         if self._writers or self._pending or self._missing or not self._came:
             return None
         if self._places is not None and self._came < self._places:
@@ -156,27 +147,12 @@ class PartitionReader:
             return Failed(self._failure.what)
         raise self._failure
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether the partition has ended or failed."""
-        if self._writers:
-            return False
-        try:
-            return self.end is not None
-        except StreamError:
-            return True
-
     def take(
-        self, incarnation: str | None, most: int, timeout: float, wake: Wake
+        self, reported: str | None, start: int, most: int, timeout: float, wake: Wake
     ) -> Taken | None:
-        """Rows of the next writer that has some; None on timeout.
-
-        Returns None at once if the incarnation differs from the given one, or if the
-        partition has ended.
-
-        Raises:
-            StreamError: As `Connection.advance`, if this side connects.
-        """
+        if self.incarnation == reported and start < self.next:
+            why = " and cannot be read again"
+            raise already_read(self._partition, start, self.next, why, DURABLE_WAY)
         deadline = time.monotonic() + timeout
         if time.monotonic() - self._polled_at > _LONGEST_WITHOUT_POLL:
             self._wait(0.0, wake)
@@ -185,7 +161,7 @@ class PartitionReader:
         while True:
             with self._lock:
                 self._gather()
-                if self.incarnation != incarnation or self.has_ended:
+                if self.incarnation != reported or self.has_ended:
                     return None
                 taken = self._take(most, watches=watches)
                 watches = False
@@ -199,7 +175,6 @@ class PartitionReader:
             self._wait(left, wake)
 
     def look(self, seconds: float) -> None:
-        """Accept writers and receive their schemas, but no rows."""
         with self._lock:
             self._gather()
             for writer in list(self._writers):
@@ -218,7 +193,6 @@ class PartitionReader:
             self._port.close()
 
     def retire(self) -> None:
-        """Stop accepting writers, after the end of the partition was returned."""
         with self._lock:
             if self._settled or self.end is None:
                 return
@@ -365,7 +339,7 @@ class PartitionReader:
                 rows, size = found
                 first, self.next = self.next, self.next + rows.num_rows
                 self._last_size = size
-                return Taken(rows, first, size)
+                return Taken(rows, first, self.next, size)
         return None
 
     def _receive(self, writer: _Writer, most: int) -> tuple[pa.RecordBatch, int] | None:

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from streamfactory.backends.socket.addresses import ADDRESSES, Address
+from streamfactory.live.options import (
+    MESSAGE_OPTIONS,
+    NUMBER_OR_ANY,
+    READ,
+    WRITE,
+    LiveSettings,
+    plaintext_option,
+    seconds,
+    topic_option,
+)
 from streamfactory.spi import (
     BOOLEAN,
     INTEGER,
@@ -13,11 +22,8 @@ from streamfactory.spi import (
     PERIOD,
     SIZE,
     Option,
-    OptionType,
     choice,
 )
-from streamfactory.spi.options import whole_number
-from streamfactory.spi.topics import topic_name_problem
 
 if TYPE_CHECKING:
     from streamfactory.spi import StreamConfig
@@ -28,26 +34,8 @@ DURABLE_WAY: Final = (
 """Remedy for uses that need to read rows again."""
 
 
-def _writers(text: str) -> int | None:
-    if text.strip().lower() == "any":
-        return None
-    number = whole_number(text)
-    if not 1 <= number <= 1000:
-        msg = "is neither any nor a number from 1 to 1000"
-        raise ValueError(msg)
-    return number
-
-
-_READ: Final = frozenset({"read"})
-_WRITE: Final = frozenset({"write"})
-
 OPTIONS: Final = (
-    Option(
-        "topic.name",
-        "Topic name in positions and error messages.",
-        default="rows",
-        validator=topic_name_problem,
-    ),
+    topic_option("rows"),
     Option(
         "listen",
         "Address to listen at: host:port, host:first-last or unix:/path, where {0-3} "
@@ -65,9 +53,9 @@ OPTIONS: Final = (
         "writers",
         "Number of writers of a partition: it ends when all of them have ended. With "
         "`any`, it ends when all that have connected have ended.",
-        OptionType("integer or any", _writers, {"type": ["string", "integer"]}),
+        NUMBER_OR_ANY,
         default="1",
-        applies=_READ,
+        applies=READ,
     ),
     Option(
         "readers",
@@ -77,7 +65,7 @@ OPTIONS: Final = (
         default="1",
         minimum=1,
         maximum=1000,
-        applies=_WRITE,
+        applies=WRITE,
     ),
     Option(
         "reconnect.millis",
@@ -99,7 +87,7 @@ OPTIONS: Final = (
         PERIOD,
         default="1m",
         minimum=1,
-        applies=_READ,
+        applies=READ,
     ),
     Option(
         "stall.timeout.millis",
@@ -123,26 +111,9 @@ OPTIONS: Final = (
         "Compression of written batches; useful on links below 3 Gbit/s.",
         choice("none", "lz4", "zstd"),
         default="none",
-        applies=_WRITE,
+        applies=WRITE,
     ),
-    Option(
-        "max.message.bytes",
-        "Maximum decompressed size of a message from a peer.",
-        SIZE,
-        default="256M",
-        minimum=1024,
-        maximum=2**40,
-        applies=_READ,
-    ),
-    Option(
-        "max.metadata.bytes",
-        "Maximum size of a message header or a schema from a peer.",
-        SIZE,
-        default="1M",
-        minimum=1024,
-        maximum=2**30,
-        applies=_READ,
-    ),
+    *MESSAGE_OPTIONS,
     Option(
         "max.dictionary.bytes",
         "Maximum size of the dictionaries of one connection.",
@@ -150,14 +121,9 @@ OPTIONS: Final = (
         default="64M",
         minimum=1024,
         maximum=2**40,
-        applies=_READ,
+        applies=READ,
     ),
-    Option(
-        "allow.plaintext",
-        "Allow addresses on other machines without TLS.",
-        BOOLEAN,
-        default="false",
-    ),
+    plaintext_option("TLS"),
     Option("tls", "Use TLS, 1.2 or later.", BOOLEAN, default="false"),
     Option(
         "tls.certificate",
@@ -180,39 +146,19 @@ OPTIONS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(LiveSettings):
     """Settings of connections, in seconds and bytes."""
 
     addresses: tuple[Address, ...]
-    listens: bool
-    timeout: float
-    """Timeout to connect, including the handshake, and for the first schema."""
-    handshake: float
-    """Timeout of the TLS handshake of an accepted connection."""
-    schema: float
-    """Timeout for the schema of an accepted connection."""
-    stall: float
-    reconnect: float
-    retry_first: float
-    retry_longest: float
-    buffer: int
-    tls: bool
 
-    @classmethod
-    def of(cls, config: StreamConfig) -> Settings:
-        """The settings of a validated configuration."""
-        listens = "listen" in config
-        return cls(
-            addresses=config["listen" if listens else "connect"],
-            listens=listens,
-            timeout=config["connection.timeout.millis"] / 1000,
-            handshake=config["handshake.timeout.millis"] / 1000,
-            schema=config.get("schema.timeout.millis", 0) / 1000,
-            stall=config["stall.timeout.millis"] / 1000,
-            reconnect=config["reconnect.millis"] / 1000,
-            retry_first=config["retry.initial.millis"] / 1000,
-            retry_longest=config["retry.max.millis"] / 1000,
-            buffer=config["buffer.bytes"],
-            tls=config["tls"],
-        )
+    def __init__(self, config: StreamConfig) -> None:
+        super().__init__(config, "listen")
+        self.handshake = seconds(config, "handshake.timeout.millis")
+        """Timeout of the TLS handshake of an accepted connection."""
+        self.schema = seconds(config, "schema.timeout.millis")
+        """Timeout for the schema of an accepted connection."""
+        self.stall = seconds(config, "stall.timeout.millis")
+        self.reconnect = seconds(config, "reconnect.millis")
+        self.retry_first = seconds(config, "retry.initial.millis")
+        self.retry_longest = seconds(config, "retry.max.millis")
+        self.tls: bool = config["tls"]

@@ -9,7 +9,6 @@ import errno
 import logging
 import os
 import socket
-import stat
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from streamfactory.backends.socket.connections import Connection
 from streamfactory.backends.socket.tls import make_context
 from streamfactory.backends.socket.waiting import READABLE
+from streamfactory.live.addresses import check_free
 from streamfactory.spi import ConnectionFailed
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def _tune(sock: socket.socket) -> None:
 
 def _bind_path(sock: socket.socket, path: str) -> int:
     """Listen at a path that has mode 0600 from its creation; returns the inode."""
-    _refuse_taken(path)
+    check_free(path)
     temporary = f"{path}.{os.urandom(3).hex()}"
     sock.bind(temporary)
     try:
@@ -175,20 +175,6 @@ def _bind_path(sock: socket.socket, path: str) -> int:
         Path(temporary).unlink(missing_ok=True)
         raise
     return inode
-
-
-def _refuse_taken(path: str) -> None:
-    """Raise unless the path is free or a stale socket without a listener."""
-    try:
-        mode = Path(path).lstat().st_mode
-    except FileNotFoundError:
-        return
-    if stat.S_ISSOCK(mode):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.setblocking(False)
-            if probe.connect_ex(path) == errno.ECONNREFUSED:
-                return
-    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
 
 
 def _remove_path(path: str, inode: int | None) -> None:

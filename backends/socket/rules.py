@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from streamfactory.backends.socket.options import DURABLE_WAY
+from streamfactory.live.rules import replay_problems, side_of, without_effect
 from streamfactory.spi import Role
 
 if TYPE_CHECKING:
@@ -13,12 +14,6 @@ if TYPE_CHECKING:
     from streamfactory.backends.socket.addresses import Address
     from streamfactory.spi import Problem, StreamConfig
 
-_NEED_REPLAY: Final = (
-    "startingTimestamp",
-    "startingOffsetsByTimestamp",
-    "endingTimestamp",
-    "endingOffsetsByTimestamp",
-)
 _OF_TLS: Final = (
     "tls.certificate",
     "tls.key",
@@ -33,14 +28,12 @@ _OF_LISTENERS: Final = ("handshake.timeout.millis", "schema.timeout.millis")
 def check_options(config: StreamConfig, role: Role | None) -> Iterator[Problem]:
     """See `Backend.check_options`."""
     if role is not Role.WRITE:
-        yield from _replay_problems(config)
-    given = [key for key in ("listen", "connect") if key in config]
-    if not given:
-        yield config.problem("listen", "or connect is required", "set one of them")
-    elif len(given) > 1:
-        yield config.problem("listen", "excludes connect", "set one of them")
+        yield from replay_problems(config, DURABLE_WAY)
+    side = side_of(config, "listen")
+    if isinstance(side, str):
+        yield from _problems_of(config, side)
     else:
-        yield from _problems_of(config, given[0])
+        yield side
 
 
 def _problems_of(config: StreamConfig, key: str) -> Iterator[Problem]:
@@ -77,25 +70,12 @@ def _tls_problems(
 
 def _without_effect(config: StreamConfig, *, listens: bool) -> Iterator[Problem]:
     for key in _OF_TLS if not config["tls"] else ():
-        if config.given(key):
-            yield config.problem(key, "has no effect without tls=true", level="warning")
+        yield from without_effect(config, key, "without tls=true")
     if listens:
-        if config["tls"] and config.given("tls.hostname"):
-            what = "has no effect with listen"
-            yield config.problem("tls.hostname", what, level="warning")
+        if config["tls"]:
+            yield from without_effect(config, "tls.hostname", "with listen")
         return
     for key in _OF_LISTENERS:
-        if config.given(key) and (config["tls"] or key not in _OF_TLS):
-            what = "has no effect without listen: it applies to accepted connections"
-            yield config.problem(key, what, level="warning")
-
-
-def _replay_problems(config: StreamConfig) -> Iterator[Problem]:
-    """Problems of options that require replay."""
-    for key in _NEED_REPLAY:
-        if key in config:
-            what = f"{config.settings[key].text!r} requires replay"
-            yield config.problem(key, what, DURABLE_WAY)
-    if config["consumer.type"] == "highlevel":
-        what = "highlevel requires replay: the stream cannot be read from a checkpoint"
-        yield config.problem("consumer.type", what, DURABLE_WAY)
+        if config["tls"] or key not in _OF_TLS:
+            why = "without listen: it applies to accepted connections"
+            yield from without_effect(config, key, why)

@@ -8,17 +8,17 @@ import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
+from streamfactory.arrowipc import END
 from streamfactory.backends.socket.encoding import StreamEncoder, drop_prefix
 from streamfactory.backends.socket.flushing import PERIOD, Flusher
-from streamfactory.backends.socket.headers import END
 from streamfactory.backends.socket.pending import ActiveTimer, PendingConnections
 from streamfactory.backends.socket.waiting import WRITABLE, NextTry, wait
+from streamfactory.live.schemas import check_rows
+from streamfactory.live.writing import PartitionWriter, check_woken, stream_finished
 from streamfactory.spi import (
     ClosedError,
     ConnectionFailed,
-    MisuseError,
     NotAuthorized,
-    SchemaMismatch,
     StreamError,
     StreamTimeout,
 )
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from streamfactory.backends.socket.connections import Connection
     from streamfactory.backends.socket.options import Settings
     from streamfactory.backends.socket.ports import Port
+    from streamfactory.spi import Outgoing
     from streamfactory.spi.waking import Wake
 
 log = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ class _Reader:
         return True
 
 
-class PartitionWriter:
+class SocketWriter(PartitionWriter):
     """Sends to the readers of one partition. Thread-safe; one writer at a time.
 
     Args:
@@ -96,12 +97,9 @@ class PartitionWriter:
         self._lost = 0
         """Readers that have disconnected and will not return."""
         self._opened = self._closed = False
-        self.is_finished = False
-        """Whether the end-of-stream marker was sent."""
 
     @property
     def has_no_reader(self) -> bool:
-        """Whether every reader has disconnected. Never blocks."""
         if not self._lock.acquire(blocking=False):
             return False  # another thread writes, and will detect it
         try:
@@ -111,23 +109,18 @@ class PartitionWriter:
             self._lock.release()
 
     def open(self) -> None:
-        """Start listening for readers. May be called twice."""
         if not self._opened:
             with self._lock:
                 self._port.open()
                 self._opened = True
 
-    def send(self, rows: pa.RecordBatch, wake: Wake | None) -> None:
+    def send(self, outgoing: Outgoing, wake: Wake) -> None:
         """Send rows to every reader; blocks while the buffers are full.
 
         They are passed to the system at once, or together with rows that follow
         closely.
-
-        Raises:
-            ClosedError: misuse; the writer was woken.
-            StreamTimeout: transient; readers did not connect, or one has stalled.
-            StreamError: As `Connection.advance`.
         """
+        rows = outgoing.rows
         self._acquire(wake)
         try:
             out = self._begin(rows.schema, wake)
@@ -141,22 +134,14 @@ class PartitionWriter:
         finally:
             self._lock.release()
 
-    def flush(self, wake: Wake | None) -> None:
-        """Pass all rows to the system.
-
-        Raises:
-            StreamError: As `send`.
-        """
+    def flush(self, wake: Wake) -> None:
+        """Pass all rows to the system."""
         with self._locked(wake):
             self._check(wake)
             self._send_held(wake)
 
-    def finish(self, schema: pa.Schema) -> None:
-        """Send the end-of-stream marker. May be called twice.
-
-        Raises:
-            StreamError: As `send`.
-        """
+    def finish(self, schema: pa.Schema, deadline: float) -> None:
+        """Send the end-of-stream marker. May be called twice."""
         with self._locked(None):
             if self.is_finished:
                 return
@@ -173,11 +158,7 @@ class PartitionWriter:
                     last.callback(reader.connection.end_sending)
 
     def confirm(self, deadline: float) -> None:
-        """Wait until every reader has received the end and closed.
-
-        Raises:
-            StreamTimeout: transient; a reader has not closed by the deadline.
-        """
+        """Wait until every reader has received the end and closed."""
         with self._locked(None):
             while self._readers:
                 self._drop_closed()
@@ -193,7 +174,6 @@ class PartitionWriter:
                 wait([(r.connection.fileno(), 1) for r in self._readers], left)
 
     def break_off(self) -> None:
-        """Abort all connections; the next write starts with new readers."""
         with self._lock:
             for reader in self._readers:
                 reader.connection.break_off(torn=reader.half_sent)
@@ -220,14 +200,12 @@ class PartitionWriter:
         """Wait for all readers; each is sent the schema first."""
         self._check(wake)
         if self.is_finished:
-            msg = "the stream is finished: no more rows can be written"
-            raise MisuseError(msg)
+            raise stream_finished()
         out = self._out
         if out is None:
             out = self._out = StreamEncoder(schema.remove_metadata(), self._compression)
-        elif not schema.equals(out.schema):
-            msg = f"the schema of the stream is {_names(out.schema)}, the rows have "
-            raise SchemaMismatch(msg + _names(schema))
+        else:
+            check_rows(schema, out.schema)
         if self._lost + len(self._readers) < self._wanted:
             self._gather(out, wake)
         return out
@@ -398,9 +376,10 @@ class PartitionWriter:
             self._check(wake)
 
     def _check(self, wake: Wake | None) -> None:
-        if self._closed or (wake is not None and wake.is_set):
+        if self._closed:
             msg = "the writer was closed"
             raise ClosedError(msg)
+        check_woken(wake)
         if self._failure is not None:
             raise self._failure
 
@@ -417,7 +396,3 @@ def _has_closed(connection: Connection) -> bool:
 
 def _own(wake: Wake | None) -> list[tuple[int, int]]:
     return [] if wake is None else [(wake.fileno(), 1)]
-
-
-def _names(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)

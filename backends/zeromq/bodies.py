@@ -6,48 +6,25 @@ in its last. A plain Arrow message is one complete IPC stream.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from streamfactory import arrowipc as ipc
-from streamfactory.spi import (
-    BatchValidator,
-    CorruptData,
-    MessageTooLarge,
-    SchemaMismatch,
-)
-from streamfactory.spi.soundness.senders import SharedSchema, has_dictionary
+from streamfactory.live.messages import parts, too_large
+from streamfactory.live.schemas import has_dictionary
+from streamfactory.spi import BatchValidator, CorruptData, SchemaMismatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import zmq
 
+    from streamfactory.live.messages import Limits
+    from streamfactory.live.schemas import SharedSchema
+
 _ALIGNED: Final = 8
 """Alignment that Arrow requires."""
-_REMEDY: Final = "check that the sender sends Arrow messages"
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits on the input of a peer, in bytes."""
-
-    message: int
-    metadata: int
-
-
-def corrupt(what: str) -> CorruptData:
-    """The error for bytes that are not an Arrow message."""
-    return CorruptData(what, remedy=_REMEDY)
-
-
-def too_large(length: int, option: str, limit: int) -> MessageTooLarge:
-    """The error for a length above its limit."""
-    what = f"a message of {length} bytes was received, {option} is {limit}"
-    remedy = f"increase {option}, or send smaller batches"
-    return MessageTooLarge(what, remedy=remedy)
 
 
 class BatchReader:
@@ -75,11 +52,13 @@ class BatchReader:
         header, size = self._header(data)
         if header.kind != ipc.SCHEMA or size != len(data):
             msg = "a sequence frame is not followed by a schema"
-            raise corrupt(msg)
+            raise self._limits.corrupt(msg)
         if header.foreign_order:
             msg = "a schema declares another byte order"
             raise SchemaMismatch(msg, remedy="send little-endian values")
-        schema = _parsed(lambda: pa.ipc.read_schema(pa.py_buffer(text)), "a schema")
+        schema = self._limits.decode(
+            lambda: pa.ipc.read_schema(pa.py_buffer(text)), "a schema"
+        )
         if has_dictionary(schema.types):
             msg = "a sequenced message has a dictionary column"
             raise SchemaMismatch(msg, remedy="send the decoded values")
@@ -96,15 +75,15 @@ class BatchReader:
         """
         if self._schema is None:
             msg = "rows were received before their schema"
-            raise corrupt(msg)
+            raise self._limits.corrupt(msg)
         header, start = self._header(frame)
         if header.kind != ipc.ROWS or start + header.body != len(frame):
             msg = "a frame is not an Arrow batch"
-            raise corrupt(msg)
-        size = self._expanded(header, frame[start:])
+            raise self._limits.corrupt(msg)
+        size = self._limits.expanded(header, frame[start:])
         buffer, schema = aligned(frame), self._schema
         read = pa.ipc.read_record_batch
-        return _parsed(lambda: read(buffer, schema), "a batch"), size
+        return self._limits.decode(lambda: read(buffer, schema), "a batch"), size
 
     def read_stream(self, frame: memoryview) -> list[tuple[pa.RecordBatch, int]]:
         """The batches of a whole IPC stream, validated, each with its bytes.
@@ -113,14 +92,16 @@ class BatchReader:
             As `use_schema` and `read`.
         """
         sizes = self._walk(frame)
-        reader = _parsed(lambda: pa.ipc.open_stream(aligned(frame)), "a schema")
+        reader = self._limits.decode(
+            lambda: pa.ipc.open_stream(aligned(frame)), "a schema"
+        )
         if self._schema is None or not reader.schema.equals(self._schema):
             self._validator = BatchValidator(reader.schema)
             self._holder.meet(reader.schema)
             self._schema = reader.schema
         found: list[tuple[pa.RecordBatch, int]] = []
         for size in sizes:
-            rows = _parsed(reader.read_next_batch, "a batch")
+            rows = self._limits.decode(reader.read_next_batch, "a batch")
             self._validator.validate(rows)
             found += self.parts(rows, size)
         return found
@@ -154,11 +135,7 @@ class BatchReader:
         Raises:
             MessageTooLarge: permanent; one row unpacks to too much.
         """
-        if not self._validator.is_encoded:
-            yield rows, size
-            return
-        for part in self._validator.split(rows):
-            yield part, size * part.num_rows // max(1, rows.num_rows)
+        return parts(self._validator, rows, size)
 
     def _walk(self, frame: memoryview) -> list[int]:
         """Check all messages of a stream against the limits; sizes of the batches."""
@@ -168,58 +145,42 @@ class BatchReader:
             if len(rest) >= ipc.PREFIX and bytes(rest[: ipc.PREFIX]) == ipc.END:
                 if len(rest) > ipc.PREFIX:
                     msg = "bytes follow the end of an Arrow stream"
-                    raise corrupt(msg)
+                    raise self._limits.corrupt(msg)
                 break
             header, start = self._header(rest)
             if start + header.body > len(rest):
                 msg = "an Arrow stream ends in the middle of a message"
-                raise corrupt(msg)
+                raise self._limits.corrupt(msg)
             if is_first is not (header.kind == ipc.SCHEMA):
                 msg = "an Arrow stream does not begin with exactly one schema"
-                raise corrupt(msg)
+                raise self._limits.corrupt(msg)
             is_first = False
-            size = self._expanded(header, rest[start : start + header.body])
+            size = self._limits.expanded(header, rest[start : start + header.body])
             if header.kind == ipc.ROWS:
                 sizes.append(size)
             dictionaries += size if header.kind == ipc.DICTIONARY else 0
             if dictionaries > self._limits.message:
                 option = "max.message.bytes"
-                raise too_large(dictionaries, option, self._limits.message)
+                raise too_large(
+                    dictionaries, option, self._limits.message, "dictionaries"
+                )
             at += start + header.body
         if is_first:
             msg = "an empty frame was received where an Arrow stream was expected"
-            raise corrupt(msg)
+            raise self._limits.corrupt(msg)
         return sizes
 
     def _header(self, data: memoryview) -> tuple[ipc.IpcHeader, int]:
         """The header of a message, and the start of its body."""
-        limits = self._limits
         if len(data) < ipc.PREFIX:
             msg = f"a frame of {len(data)} bytes is not an Arrow message"
-            raise corrupt(msg)
-        option, limit = "max.metadata.bytes", limits.metadata
-        try:
-            length = ipc.header_length(data[: ipc.PREFIX], limit)
-            start = ipc.PREFIX + length
-            if not length or start > len(data):
-                msg = "the header of an Arrow message is truncated"
-                raise corrupt(msg)
-            option, limit = "max.message.bytes", limits.message
-            return ipc.read_header(data[ipc.PREFIX : start], limit), start
-        except ipc.NotIpc as error:
-            msg = f"a frame begins with {bytes(data[:8])!r}: {error}"
-            raise corrupt(msg) from error
-        except ipc.IpcTooLong as error:
-            raise too_large(error.length, option, limit) from error
-
-    def _expanded(self, header: ipc.IpcHeader, body: memoryview) -> int:
-        limit = self._limits.message
-        try:
-            return ipc.expanded(header, body, limit)
-        except ipc.NotIpc as error:
-            raise corrupt(str(error)) from error
-        except ipc.IpcTooLong as error:
-            raise too_large(error.length, "max.message.bytes", limit) from error
+            raise self._limits.corrupt(msg)
+        length = self._limits.header_length(data[: ipc.PREFIX])
+        start = ipc.PREFIX + length
+        if not length or start > len(data):
+            msg = "the header of an Arrow message is truncated"
+            raise self._limits.corrupt(msg)
+        return self._limits.read_header(data[ipc.PREFIX : start]), start
 
 
 def bytes_of(frame: bytes | zmq.Frame) -> bytes:
@@ -240,12 +201,3 @@ def aligned(frame: memoryview) -> pa.Buffer:
         memoryview(copy).cast("B")[:] = frame
         return copy
     return buffer
-
-
-def _parsed(read: Any, what: str) -> Any:
-    try:
-        return read()
-    except (pa.ArrowException, ValueError, OSError, StopIteration) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        msg = f"{what} cannot be read: {reason}"
-        raise corrupt(msg) from error

@@ -7,22 +7,14 @@ several entries give each partition several endpoints.
 
 from __future__ import annotations
 
-import ipaddress
-import re
 from dataclasses import dataclass
 from typing import Final
 
+from streamfactory.live.addresses import expand, parse_host, parse_path
 from streamfactory.spi import OptionType
+from streamfactory.spi.addresses import is_loopback
 
-_MOST_PARTITIONS: Final = 1_000
 _MOST_ENTRIES: Final = 1_000
-_LONGEST_PATH: Final = 100
-"""Bytes: every system accepts them in the address of a Unix socket."""
-_TCP: Final = re.compile(
-    r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\],;@]+):"
-    r"(?P<first>[0-9]{1,5})(?:-(?P<last>[0-9]{1,5}))?"
-)
-_BRACES: Final = re.compile(r"\{([0-9]{1,9})-([0-9]{1,9})\}")
 _FORM: Final = (
     "is not an endpoint: write tcp://host:port, tcp://host:first-last, ipc:///path or "
     "inproc://name"
@@ -43,12 +35,7 @@ class Endpoint:
     @property
     def is_local(self) -> bool:
         """Whether only processes of this machine can reach it."""
-        if self.transport != "tcp" or self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return self.transport != "tcp" or is_loopback(self.host)
 
     @property
     def is_ipv6(self) -> bool:
@@ -82,51 +69,16 @@ def parse_endpoints(text: str) -> tuple[tuple[Endpoint, ...], ...]:
 
 
 def _parse_entry(text: str) -> list[Endpoint]:
-    transport, colon, name = text.partition("://")
+    transport, _, name = text.partition("://")
     transport = transport.lower()
-    if not colon or not name or transport not in ("tcp", "ipc", "inproc"):
+    if transport == "ipc" and name:
+        return [Endpoint("ipc", path) for path in parse_path(name, "ipc://")]
+    if transport == "inproc" and name:
+        return [Endpoint("inproc", one) for one in expand(name)]
+    hosts = parse_host(name) if transport == "tcp" else None
+    if hosts is None:
         raise ValueError(_FORM)
-    if transport == "tcp":
-        return _tcp(name)
-    if transport == "ipc" and (not name.startswith("/") or "\0" in name):
-        msg = "has no absolute path after ipc://"
-        raise ValueError(msg)
-    names = _expand(name)
-    if transport == "ipc" and max(len(n.encode()) for n in names) > _LONGEST_PATH:
-        msg = f"has a path of more than {_LONGEST_PATH} bytes"
-        raise ValueError(msg)
-    return [Endpoint(transport, one) for one in names]
-
-
-def _tcp(name: str) -> list[Endpoint]:
-    match = _TCP.fullmatch(name)
-    if match is None:
-        raise ValueError(_FORM)
-    ports = _numbers(match["first"], match["last"])
-    if not 1 <= ports[0] <= ports[-1] <= 65_535:
-        msg = "has a port outside of 1 to 65535"
-        raise ValueError(msg)
-    host = match["host"]
-    return [Endpoint("tcp", f"{host}:{port}", host.strip("[]")) for port in ports]
-
-
-def _expand(name: str) -> list[str]:
-    braces = _BRACES.search(name)
-    if braces is None:
-        return [name]
-    before, behind = name[: braces.start()], name[braces.end() :]
-    return [f"{before}{n}{behind}" for n in _numbers(braces[1], braces[2])]
-
-
-def _numbers(first: str, last: str | None) -> range:
-    numbers = range(int(first), int(last or first) + 1)
-    if not numbers:
-        msg = "is a range that ends before its start"
-        raise ValueError(msg)
-    if len(numbers) > _MOST_PARTITIONS:
-        msg = f"is a range of more than {_MOST_PARTITIONS} partitions"
-        raise ValueError(msg)
-    return numbers
+    return [Endpoint("tcp", f"{h}:{port}", h.strip("[]")) for h, port in hosts]
 
 
 ENDPOINTS: Final = OptionType("endpoints", parse_endpoints, {"type": "string"})

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
+
+from streamfactory.live.messages import ENOUGH, TINY
+from streamfactory.live.reading import Taken
 
 if TYPE_CHECKING:
     from streamfactory.backends.zeromq.bodies import BatchReader
     from streamfactory.backends.zeromq.numbering import Placed
     from streamfactory.spi import Loss
-
-_TINY: Final = 128 * 1024
-"""Bytes below which batches are concatenated: a copy is cheaper than a call."""
-ENOUGH: Final = 1024 * 1024
-"""Bytes up to which batches are concatenated, and received ahead."""
 
 
 @dataclass(slots=True)
@@ -34,17 +32,6 @@ class _Piece:
     def count(self) -> int:
         """Its rows."""
         return 0 if self.rows is None else int(self.rows.num_rows)
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """Rows with their offset in the partition, and the losses before them."""
-
-    rows: pa.RecordBatch | None
-    first: int
-    next: int
-    size: int
-    losses: tuple[Loss, ...]
 
 
 class Backlog:
@@ -118,7 +105,7 @@ class Backlog:
         while self._pieces and first.rows is not None:
             after = self._pieces[0]
             joins = not after.losses and after.first == pieces[-1].next
-            small = first.size < _TINY and after.size < _TINY and size < ENOUGH
+            small = first.size < TINY and after.size < TINY and size < ENOUGH
             same = after.is_checked is first.is_checked and after.rows is not None
             if not (joins and small and same and rows < most):
                 break

@@ -14,21 +14,16 @@ from typing import TYPE_CHECKING, Final
 import zmq
 
 from streamfactory.backends.zeromq.protocol import Header, Kind, read_header
-from streamfactory.backends.zeromq.sending import PartitionWriter, sent
+from streamfactory.backends.zeromq.sending import SendingWriter, sent
+from streamfactory.live.writing import check_woken
 from streamfactory.spi import (
-    ClosedError,
     CorruptData,
-    StreamConfig,
     StreamTimeout,
     WriterFenced,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from streamfactory.backends.zeromq.endpoints import Endpoint
-    from streamfactory.backends.zeromq.options import Settings
-    from streamfactory.backends.zeromq.transport import MonitoredSocket, SocketContext
+    from streamfactory.backends.zeromq.transport import MonitoredSocket
     from streamfactory.spi.waking import Wake
 
 _LONGEST_POLL: Final = 0.25
@@ -47,22 +42,12 @@ class _Kept:
     body: memoryview
 
 
-class AcknowledgedWriter(PartitionWriter):
+class AcknowledgedWriter(SendingWriter):
     """Writes one partition and keeps messages until acknowledged. Thread-safe."""
 
-    def __init__(
-        self,
-        number: int,
-        place: Callable[[], SocketContext],
-        endpoints: tuple[Endpoint, ...],
-        config: StreamConfig,
-        settings: Settings,
-        stream: bytes | None = None,
-    ) -> None:
-        super().__init__(number, place, endpoints, config, settings, stream)
-        self._begin_link()
-
-    def _begin_link(self) -> None:
+    def _begin_stream(self, stream: bytes | None) -> None:
+        super()._begin_stream(stream)
+        self._has_begun = False
         self._kept: deque[_Kept] = deque()
         """Sent; the oldest first."""
         self._waiting: deque[_Kept] = deque()
@@ -131,11 +116,6 @@ class AcknowledgedWriter(PartitionWriter):
             msg = f"{self.name}: the reader has not received the end of the stream"
             raise StreamTimeout(msg, remedy="increase connection.timeout.millis")
 
-    def _renew(self) -> None:
-        super()._renew()
-        self._begin_link()
-        self._has_begun = False
-
     # --- replies of the reader ----------------------------------------------------
 
     def _is_ready(self, socket: MonitoredSocket) -> bool:
@@ -154,9 +134,7 @@ class AcknowledgedWriter(PartitionWriter):
             StreamTimeout, WriterFenced, ClosedError: As `flush`.
         """
         socket = self._opened()
-        if wake is not None and wake.is_set:
-            msg = "the writer was closed before all rows were stored"
-            raise ClosedError(msg)
+        check_woken(wake)
         if time.monotonic() - self._moved_at > self._stall:
             oldest = [*self._kept, *self._waiting][0].first
             msg = f"{self.name}: the reader has not acknowledged rows from {oldest} on"

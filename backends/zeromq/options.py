@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from streamfactory.backends.zeromq.endpoints import ENDPOINTS, Endpoint
 from streamfactory.backends.zeromq.keys import CURVE_KEY, CURVE_KEYS
+from streamfactory.live.options import (
+    MESSAGE_OPTIONS,
+    NUMBER_OR_ANY,
+    READ,
+    WRITE,
+    LiveSettings,
+    plaintext_option,
+    topic_option,
+)
 from streamfactory.spi import (
-    BOOLEAN,
     INTEGER,
     PERIOD,
     SIZE,
@@ -16,8 +23,6 @@ from streamfactory.spi import (
     OptionType,
     choice,
 )
-from streamfactory.spi.options import whole_number
-from streamfactory.spi.topics import topic_name_problem
 
 if TYPE_CHECKING:
     from streamfactory.spi import StreamConfig
@@ -32,31 +37,13 @@ PUB_SUB: Final = "pub-sub"
 PUSH_PULL: Final = "push-pull"
 DEALER_ROUTER: Final = "dealer-router"
 
-_READ: Final = frozenset({"read"})
-_WRITE: Final = frozenset({"write"})
-
-
-def _senders(text: str) -> int | None:
-    if text.strip().lower() == "any":
-        return None
-    number = whole_number(text)
-    if not 1 <= number <= 1000:
-        msg = "is neither any nor a number from 1 to 1000"
-        raise ValueError(msg)
-    return number
-
 
 def _prefixes(text: str) -> tuple[bytes, ...]:
     return tuple(sorted({part.strip().encode() for part in text.split(",")}))
 
 
 OPTIONS: Final = (
-    Option(
-        "topic.name",
-        "Topic name in positions and error messages.",
-        default="messages",
-        validator=topic_name_problem,
-    ),
+    topic_option("messages"),
     Option(
         "pattern",
         "Sockets of the stream, the writer's first: pub-sub, push-pull, or "
@@ -96,28 +83,28 @@ OPTIONS: Final = (
         "Prefixes of the messages to receive, separated by commas; empty for all.",
         OptionType("prefixes", _prefixes, {"type": "string"}),
         default="",
-        applies=_READ,
+        applies=READ,
     ),
     Option(
         "prefix",
         "First frame of published messages, which subscriptions match; by default the "
         "topic name. Plain messages have their key there.",
-        applies=_WRITE,
+        applies=WRITE,
     ),
     Option(
         "senders",
         "Number of senders that a partition merges, or `any`. The partition ends when "
         "that many have ended. Above 1, the reader assigns offsets.",
-        OptionType("integer or any", _senders, {"type": ["string", "integer"]}),
+        NUMBER_OR_ANY,
         default="1",
-        applies=_READ,
+        applies=READ,
     ),
     Option(
         "sender.id",
         "Name of the only writer, kept across restarts: rows of a repeated epoch, "
         "which "
         "must be identical and in the same order, are stored once.",
-        applies=_WRITE,
+        applies=WRITE,
     ),
     Option(
         "readers",
@@ -126,7 +113,7 @@ OPTIONS: Final = (
         default="1",
         minimum=0,
         maximum=1000,
-        applies=_WRITE,
+        applies=WRITE,
     ),
     Option(
         "when.full",
@@ -134,7 +121,7 @@ OPTIONS: Final = (
         "block, or drop the message for that subscriber.",
         choice("block", "drop"),
         default="block",
-        applies=_WRITE,
+        applies=WRITE,
     ),
     Option(
         "acknowledge",
@@ -142,7 +129,7 @@ OPTIONS: Final = (
         "queries and spools), or once the following rows are fetched.",
         choice("stored", "fetched"),
         default="stored",
-        applies=_READ,
+        applies=READ,
     ),
     Option(
         "buffer.bytes",
@@ -159,7 +146,7 @@ OPTIONS: Final = (
         PERIOD,
         default="30s",
         minimum=0,
-        applies=_WRITE,
+        applies=WRITE,
     ),
     Option(
         "stall.timeout.millis",
@@ -168,7 +155,7 @@ OPTIONS: Final = (
         PERIOD,
         default="5m",
         minimum=1,
-        applies=_WRITE,
+        applies=WRITE,
     ),
     Option(
         "heartbeat.millis",
@@ -179,30 +166,8 @@ OPTIONS: Final = (
         minimum=0,
         maximum=6_000_000,
     ),
-    Option(
-        "max.message.bytes",
-        "Maximum size of a frame from a peer, and of a decompressed batch.",
-        SIZE,
-        default="256M",
-        minimum=1024,
-        maximum=2**40,
-        applies=_READ,
-    ),
-    Option(
-        "max.metadata.bytes",
-        "Maximum size of a schema, and of the header of a batch, from a peer.",
-        SIZE,
-        default="1M",
-        minimum=1024,
-        maximum=2**30,
-        applies=_READ,
-    ),
-    Option(
-        "allow.plaintext",
-        "Allow endpoints on other machines without CURVE.",
-        BOOLEAN,
-        default="false",
-    ),
+    *MESSAGE_OPTIONS,
+    plaintext_option("CURVE"),
     Option(
         "curve.secret.key",
         "Secret key of this side, Z85 or hexadecimal. Encrypts and authenticates every "
@@ -223,33 +188,15 @@ OPTIONS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(LiveSettings):
     """Settings of sockets, in seconds and bytes."""
 
-    endpoints: tuple[tuple[Endpoint, ...], ...]
-    """By partition."""
-    binds: bool
-    pattern: str
-    is_raw: bool
-    is_plain: bool
-    timeout: float
-    """Timeout for the connection of a peer, and for the first schema."""
-    buffer: int
-    heartbeat: int
-    """Milliseconds."""
+    addresses: tuple[tuple[Endpoint, ...], ...]
 
-    @classmethod
-    def of(cls, config: StreamConfig) -> Settings:
-        """The settings of a configuration that `check_options` accepted."""
-        binds = "bind" in config
-        return cls(
-            endpoints=config["bind" if binds else "connect"],
-            binds=binds,
-            pattern=config["pattern"],
-            is_raw=config["payload"] == "raw",
-            is_plain=config["framing"] == "plain",
-            timeout=config["connection.timeout.millis"] / 1000,
-            buffer=config["buffer.bytes"],
-            heartbeat=config["heartbeat.millis"],
-        )
+    def __init__(self, config: StreamConfig) -> None:
+        super().__init__(config, "bind")
+        self.pattern: str = config["pattern"]
+        self.is_raw = config["payload"] == "raw"
+        self.is_plain = config["framing"] == "plain"
+        self.heartbeat: int = config["heartbeat.millis"]
+        """Milliseconds."""

@@ -14,14 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import zmq
 
 from streamfactory.backends.zeromq.answering import SenderReplies
-from streamfactory.backends.zeromq.bodies import (
-    BatchReader,
-    Limits,
-    bytes_of,
-    corrupt,
-    view_of,
-)
-from streamfactory.backends.zeromq.joining import ENOUGH, Backlog, Taken
+from streamfactory.backends.zeromq.bodies import BatchReader, bytes_of, view_of
+from streamfactory.backends.zeromq.joining import Backlog
 from streamfactory.backends.zeromq.numbering import (
     MergedNumbers,
     OwnNumbers,
@@ -36,28 +30,26 @@ from streamfactory.backends.zeromq.options import (
 from streamfactory.backends.zeromq.plain import PlainMessages
 from streamfactory.backends.zeromq.protocol import SIZE, Kind, read_header
 from streamfactory.backends.zeromq.transport import MonitoredSocket
+from streamfactory.live.messages import ENOUGH, Limits
+from streamfactory.live.reading import PartitionReader, Taken, already_read
 from streamfactory.spi import (
     ClosedError,
     Failed,
     Finished,
     Loss,
-    OffsetOutOfRange,
     StreamError,
 )
 from streamfactory.spi.waking import Wake
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pyarrow as pa
 
     from streamfactory.backends.zeromq.endpoints import Endpoint
     from streamfactory.backends.zeromq.numbering import Sender
-    from streamfactory.backends.zeromq.options import Settings
     from streamfactory.backends.zeromq.protocol import Header
     from streamfactory.backends.zeromq.transport import SocketContext
-    from streamfactory.spi import End, Partition, StreamConfig
-    from streamfactory.spi.soundness.senders import SharedSchema
+    from streamfactory.live.schemas import SharedSchema
+    from streamfactory.spi import End, Partition
 
 log = logging.getLogger(__name__)
 
@@ -71,34 +63,31 @@ _QUIET: Final = 0.05
 ZeroMQ reads the queues of several peers in turn."""
 
 
-class PartitionReader:
+class ReceivingReader(PartitionReader):
     """Reads the senders of one partition. Thread-safe; one thread at a time waits.
 
     Args:
         partition: Partition in losses and errors.
-        place: Returns the shared socket context.
+        place: The socket context, shared by all partitions.
         endpoints: The endpoints of the partition.
-        config: Options for reading.
-        settings: Other options.
         holder: The schema, shared by all partitions.
     """
 
     def __init__(
         self,
         partition: Partition,
-        place: Callable[[], SocketContext],
+        place: SocketContext,
         endpoints: tuple[Endpoint, ...],
-        config: StreamConfig,
-        settings: Settings,
         holder: SharedSchema,
     ) -> None:
+        config, settings = place.config, place.settings
         self.partition = partition
         self.lock = threading.Lock()
         self._place = place
         self._endpoints = endpoints
         self._config = config
         self._settings = settings
-        self._limits = Limits(config["max.message.bytes"], config["max.metadata.bytes"])
+        self._limits = Limits.of(config)
         self._holder = holder
         self._reader = BatchReader(self._limits, holder)
         self._senders: int | None = config["senders"]
@@ -128,12 +117,10 @@ class PartitionReader:
 
     @property
     def incarnation(self) -> str | None:
-        """The incarnation; None before the first message."""
         return self._numbers.incarnation
 
     @property
     def next(self) -> int:
-        """Offset of the next row to return."""
         return self._backlog.next
 
     @property
@@ -145,7 +132,6 @@ class PartitionReader:
 
     @property
     def end(self) -> End | None:
-        """How the partition ended; None if it has not."""
         wanted = self._senders
         if self._backlog or wanted is None or len(self._ends) < wanted:
             return None
@@ -153,20 +139,10 @@ class PartitionReader:
         return next((end for end in ends if isinstance(end, Failed)), ends[0])
 
     def take(
-        self, reported: str | None, start: int, most: int, seconds: float, wake: Wake
+        self, reported: str | None, start: int, most: int, timeout: float, wake: Wake
     ) -> Taken | None:
-        """Rows at or after a start; None on timeout.
-
-        Returns None at once if the incarnation differs from the given one, or if the
-        partition has ended.
-
-        Raises:
-            OffsetOutOfRange: data_loss; the rows were returned already, and no sender
-                keeps them.
-            StreamError: As `MonitoredSocket`; or a message was invalid: then later
-                calls raise the same.
-        """
-        deadline = time.monotonic() + seconds
+        """See `PartitionReader.take`. After an invalid message later calls fail too."""
+        deadline = time.monotonic() + timeout
         with self.lock:
             place, polled = self._opened(), False
             if self.incarnation == reported:
@@ -191,11 +167,6 @@ class PartitionReader:
                     self._bell.clear()
 
     def look(self, seconds: float) -> None:
-        """Receive available messages, to learn the schema. Returns no rows.
-
-        Raises:
-            StreamError: As `take`.
-        """
         if not self.lock.acquire(timeout=seconds):
             return  # a consumer holds the lock and will receive the schema
         try:
@@ -247,9 +218,8 @@ class PartitionReader:
             pattern = self._settings.pattern
             if pattern == DEALER_ROUTER:
                 options[zmq.ROUTER_HANDOVER] = 1
-            made = MonitoredSocket(
-                self._place(), _KINDS[pattern], self._endpoints, options
-            )
+            kind = _KINDS[pattern]
+            made = MonitoredSocket(self._place, kind, self._endpoints, options)
             if pattern == PUB_SUB:
                 for prefix in self._config["prefixes"]:
                     made.socket.setsockopt(zmq.SUBSCRIBE, prefix)
@@ -304,7 +274,7 @@ class PartitionReader:
         behind = frames[int(self._settings.pattern != PUSH_PULL) :]
         if not behind:
             msg = "a message has no sequence frame"
-            raise corrupt(msg)
+            raise self._limits.corrupt(msg)
         text = bytes_of(behind[0])
         header = read_header(text)
         if self._settings.pattern == DEALER_ROUTER:
@@ -419,12 +389,12 @@ class PartitionReader:
     ) -> tuple[pa.RecordBatch, int]:
         if len(bodies) != 1:
             msg = f"a sequence frame is followed by {len(bodies)} frames instead of one"
-            raise corrupt(msg)
+            raise self._limits.corrupt(msg)
         rows, size = self._reader.read(view_of(bodies[0]))
         if rows.num_rows != header.next - header.first:
             count = header.next - header.first
             msg = f"a batch of {rows.num_rows} rows has sequence numbers for {count}"
-            raise corrupt(msg)
+            raise self._limits.corrupt(msg)
         return rows, size
 
     # --- returning rows -----------------------------------------------------------
@@ -450,14 +420,8 @@ class PartitionReader:
             self._replies.welcome(self._numbers, self._backlog.next)
             return
         if not self._replies.rewind(self._numbers, start):
-            msg = f"offset {start} was read already, and no sender keeps its rows"
-            raise OffsetOutOfRange(
-                msg,
-                earliest=self._backlog.next,
-                partition=self.partition,
-                offset=start,
-                remedy=DURABLE_WAY,
-            )
+            why, earliest = ", and no sender keeps its rows", self._backlog.next
+            raise already_read(self.partition, start, earliest, why, DURABLE_WAY)
         self._backlog.clear(start, has_begun=True)
         self._ends.clear()
 

@@ -9,6 +9,7 @@ from streamfactory.backends.zeromq.options import (
     DURABLE_WAY,
     PUB_SUB,
 )
+from streamfactory.live.rules import replay_problems, side_of, without_effect
 from streamfactory.spi import Role
 
 if TYPE_CHECKING:
@@ -17,12 +18,6 @@ if TYPE_CHECKING:
     from streamfactory.backends.zeromq.endpoints import Endpoint
     from streamfactory.spi import Problem, StreamConfig
 
-_NEED_REPLAY: Final = (
-    "startingTimestamp",
-    "startingOffsetsByTimestamp",
-    "endingTimestamp",
-    "endingOffsetsByTimestamp",
-)
 _OF_PATTERN: Final = {
     "prefixes": PUB_SUB,
     "prefix": PUB_SUB,
@@ -37,16 +32,15 @@ _OF_PATTERN: Final = {
 def check_options(config: StreamConfig, role: Role | None) -> Iterator[Problem]:
     """See `Backend.check_options`."""
     if role is not Role.WRITE:
-        yield from _replay_problems(config)
+        resumes = config["pattern"] == DEALER_ROUTER
+        yield from replay_problems(config, DURABLE_WAY, resumes=resumes)
     yield from _pattern_problems(config)
-    given = [key for key in ("bind", "connect") if key in config]
-    if not given:
-        yield config.problem("bind", "or connect is required", "set one of them")
-    elif len(given) > 1:
-        yield config.problem("bind", "excludes connect", "set one of them")
+    side = side_of(config, "bind")
+    if isinstance(side, str):
+        endpoints = [endpoint for each in config[side] for endpoint in each]
+        yield from _security_problems(config, side, endpoints)
     else:
-        endpoints = [e for each in config[given[0]] for e in each]
-        yield from _security_problems(config, given[0], endpoints)
+        yield side
 
 
 def _pattern_problems(config: StreamConfig) -> Iterator[Problem]:
@@ -54,13 +48,12 @@ def _pattern_problems(config: StreamConfig) -> Iterator[Problem]:
     if is_plain and pattern == DEALER_ROUTER:
         what = "excludes pattern=dealer-router: acknowledgements need sequence numbers"
         yield config.problem("framing", what, "remove framing, or use push-pull")
-    if is_plain and config.given("senders"):
-        what = "has no effect with framing=plain: such messages do not identify senders"
-        yield config.problem("senders", what, level="warning")
+    if is_plain:
+        why = "with framing=plain: such messages do not identify senders"
+        yield from without_effect(config, "senders", why)
     for key, wanted in _OF_PATTERN.items():
-        if pattern != wanted and config.given(key):
-            what = f"has no effect with pattern={pattern}"
-            yield config.problem(key, what, level="warning")
+        if pattern != wanted:
+            yield from without_effect(config, key, f"with pattern={pattern}")
 
 
 def _security_problems(
@@ -86,17 +79,4 @@ def _security_problems(
             what = f"{open_to[0]!r} can be reached from other machines"
             remedy = "set curve.secret.key, or allow.plaintext=true"
             yield config.problem(key, what, remedy)
-    if other in config:
-        what = f"has no effect where this side {key}s"
-        yield config.problem(other, what, level="warning")
-
-
-def _replay_problems(config: StreamConfig) -> Iterator[Problem]:
-    """Options of a reader that need messages to be read again."""
-    for key in _NEED_REPLAY:
-        if key in config:
-            what = f"{config.settings[key].text!r} requires replay"
-            yield config.problem(key, what, DURABLE_WAY)
-    if config["consumer.type"] == "highlevel" and config["pattern"] != DEALER_ROUTER:
-        what = "highlevel requires replay: the stream cannot be read from a checkpoint"
-        yield config.problem("consumer.type", what, DURABLE_WAY)
+    yield from without_effect(config, other, f"where this side {key}s")

@@ -15,22 +15,23 @@ from streamfactory.backends.zeromq.options import DEALER_ROUTER, PUB_SUB, PUSH_P
 from streamfactory.backends.zeromq.plain import messages_of
 from streamfactory.backends.zeromq.protocol import Header, Kind
 from streamfactory.backends.zeromq.transport import LONGEST_BATCH, MonitoredSocket
+from streamfactory.live.options import seconds
+from streamfactory.live.schemas import check_rows
+from streamfactory.live.writing import PartitionWriter, check_woken
 from streamfactory.spi import (
     ClosedError,
     MisuseError,
-    SchemaMismatch,
     StreamTimeout,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     import pyarrow as pa
 
     from streamfactory.backends.zeromq.endpoints import Endpoint
-    from streamfactory.backends.zeromq.options import Settings
     from streamfactory.backends.zeromq.transport import SocketContext
-    from streamfactory.spi import Outgoing, StreamConfig
+    from streamfactory.spi import Outgoing
     from streamfactory.spi.waking import Wake
 
 _KINDS: Final = {PUB_SUB: zmq.XPUB, PUSH_PULL: zmq.PUSH, DEALER_ROUTER: zmq.DEALER}
@@ -42,49 +43,41 @@ _EPOCH: Final = 32
 Frames = list[bytes | memoryview]
 
 
-class PartitionWriter:
+class SendingWriter(PartitionWriter):
     """Writes one partition. Thread-safe.
 
     Args:
         number: Number of the partition.
-        place: Returns the shared socket context.
+        place: The socket context, shared by all partitions.
         endpoints: The endpoints of the partition.
-        config: Options for writing.
-        settings: Other options.
         stream: Stream id of 16 bytes; None for a new one.
     """
+
+    _next: int
+    """Number of the next row."""
 
     def __init__(
         self,
         number: int,
-        place: Callable[[], SocketContext],
+        place: SocketContext,
         endpoints: tuple[Endpoint, ...],
-        config: StreamConfig,
-        settings: Settings,
         stream: bytes | None = None,
     ) -> None:
         self.number = number
         self._place = place
         self._endpoints = endpoints
-        self._config = config
-        self._settings = settings
-        self._is_named = stream is not None
-        self._stream = stream or os.urandom(16)
-        self._session = os.urandom(16)
-        self._stall = config["stall.timeout.millis"] / 1000
-        self._linger = config["linger.millis"] / 1000
+        self._config = config = place.config
+        self._settings = place.settings
         self._lock = threading.RLock()
         self._socket: MonitoredSocket | None = None
         self._schema: pa.Schema | None = None
         self._schema_text = b""
         self._row_size = 0.0
-        self._next = 0
-        self._cursor = 0
-        self._sent = 0
-        """Number after the last sent row."""
         self._subscribers = 0
+        self._stall = seconds(config, "stall.timeout.millis")
+        self._linger = seconds(config, "linger.millis")
         self._has_begun = False
-        self.is_finished = False
+        self._begin_stream(stream)
 
     @property
     def name(self) -> str:
@@ -92,17 +85,11 @@ class PartitionWriter:
         return ", ".join(map(str, self._endpoints))
 
     def open(self) -> None:
-        """Bind or connect.
-
-        Raises:
-            ConnectionFailed, NotAuthorized: See `MonitoredSocket`.
-        """
         with self._lock:
             if self._socket is None:
-                options = self._options()
-                kind = _KINDS[self._settings.pattern]
+                kind, options = _KINDS[self._settings.pattern], self._options()
                 self._socket = MonitoredSocket(
-                    self._place(), kind, self._endpoints, options
+                    self._place, kind, self._endpoints, options
                 )
 
     def begin(self, epoch: int) -> None:
@@ -124,13 +111,6 @@ class PartitionWriter:
             self._next = max(self._next, self._cursor)
 
     def send(self, outgoing: Outgoing, wake: Wake) -> None:
-        """Send rows; blocks while readers accept none.
-
-        Raises:
-            StreamTimeout: transient; no reader connected, or none accepted messages.
-            ClosedError: misuse; woken.
-            StreamError: As `MonitoredSocket.check`.
-        """
         with self._lock:
             if self._settings.is_plain:
                 self._send_plain(outgoing, wake)
@@ -149,30 +129,19 @@ class PartitionWriter:
                 self._put(Kind.ROWS, first, self._next, body, wake)
 
     def flush(self, wake: Wake) -> None:
-        """Block until rows are as safe as the pattern allows.
-
-        PUB and PUSH have no acknowledgements: messages are queued by ZeroMQ, and
-        closing waits for them.
-        """
+        """PUB and PUSH have no acknowledgements: closing waits for queued messages."""
 
     def break_off(self) -> None:
-        """Abort the stream: sent rows cannot be recalled.
-
-        Rows written afterwards belong to a new stream, whose numbers start again.
-        """
+        """Abort the stream; the numbers of the next one start again."""
         with self._lock:
             if self._socket is None or not self._has_begun:
                 return
             if not self._settings.is_plain:
                 self._end(Kind.BROKEN, time.monotonic() + 1.0)
-            self._renew()
+            self._begin_stream(None)
 
     def finish(self, schema: pa.Schema, deadline: float) -> None:
-        """Finish the stream; plain messages have no end marker.
-
-        Raises:
-            StreamTimeout: transient; readers did not accept the end in time.
-        """
+        """Finish the stream; plain messages have no end marker."""
         with self._lock:
             self.is_finished = True
             if self._settings.is_plain:
@@ -193,9 +162,8 @@ class PartitionWriter:
         if self._schema is None:
             self._schema = schema.remove_metadata()
             self._schema_text = self._schema.serialize().to_pybytes()
-        elif not schema.equals(self._schema):
-            msg = f"the schema of the stream is {_names(self._schema)}, the rows have "
-            raise SchemaMismatch(msg + _names(schema))
+        else:
+            check_rows(schema, self._schema)
 
     def _bodies(self, rows: pa.RecordBatch) -> Iterator[tuple[int, memoryview]]:
         """Encode rows as messages of at most `LONGEST_BATCH`, unless of one row."""
@@ -241,10 +209,12 @@ class PartitionWriter:
         self._gather(None)
         self._pass(self._frames(kind, self._next, self._next, _NOTHING), None, deadline)
 
-    def _renew(self) -> None:
-        self._stream, self._session = os.urandom(16), os.urandom(16)
-        self._is_named = False
-        self._next = self._cursor = self._sent = 0
+    def _begin_stream(self, stream: bytes | None) -> None:
+        self._is_named = stream is not None
+        self._stream, self._session = stream or os.urandom(16), os.urandom(16)
+        self._next = self._cursor = 0
+        self._sent = 0
+        """Number after the last sent row."""
 
     def _send_plain(self, outgoing: Outgoing, wake: Wake) -> None:
         self._gather(wake)
@@ -283,9 +253,7 @@ class PartitionWriter:
             self._count_subscribers(socket)
         until = deadline or time.monotonic() + self._stall
         while not sent(socket.socket, frames):
-            if wake is not None and wake.is_set:
-                msg = "the writer was closed while it waited for readers"
-                raise ClosedError(msg)
+            check_woken(wake)
             if time.monotonic() > until:
                 msg = f"{self.name}: readers do not accept messages"
                 remedy = "read faster, or increase stall.timeout.millis or buffer.bytes"
@@ -306,9 +274,7 @@ class PartitionWriter:
         socket = self._opened()
         until = time.monotonic() + self._settings.timeout
         while not self._is_ready(socket):
-            if wake is not None and wake.is_set:
-                msg = "the writer was closed while it waited for readers"
-                raise ClosedError(msg)
+            check_woken(wake)
             if time.monotonic() > until:
                 msg = f"{self.name}: no reader connected before the timeout"
                 if self._settings.pattern == PUB_SUB:
@@ -358,7 +324,3 @@ def sent(socket: zmq.Socket[bytes], frames: Frames) -> bool:
     except zmq.Again:
         return False
     return True
-
-
-def _names(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema) or "no columns"

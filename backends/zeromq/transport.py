@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import socket as sockets
 import stat
 import struct
+import threading
 import uuid
 from contextlib import suppress
 from pathlib import Path
@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import zmq
 
+from streamfactory.backends.zeromq.options import Settings
 from streamfactory.backends.zeromq.security import AllowList, secure
+from streamfactory.live.addresses import check_free
 from streamfactory.spi import ConnectionFailed, NotAuthorized, StreamError
 
 if TYPE_CHECKING:
     from streamfactory.backends.zeromq.endpoints import Endpoint
-    from streamfactory.backends.zeromq.options import Settings
     from streamfactory.spi import StreamConfig
     from streamfactory.spi.waking import Wake
 
@@ -50,30 +51,44 @@ _EVENT: Final = struct.Struct("=HI")
 
 
 class SocketContext:
-    """The ZeroMQ context of one process, with its allow-list.
+    """The ZeroMQ context of one process, with its allow-list; opened by a socket.
 
     inproc endpoints are only visible within one context, so they share pyzmq's default.
     """
 
-    def __init__(self, config: StreamConfig, settings: Settings) -> None:
+    def __init__(self, config: StreamConfig) -> None:
         self.config = config
-        self.settings = settings
-        every = (e for endpoints in settings.endpoints for e in endpoints)
+        self.settings = settings = Settings(config)
+        every = (e for endpoints in settings.addresses for e in endpoints)
         self._is_shared = any(e.transport == "inproc" for e in every)
-        self.context: zmq.Context[Any] = (
-            zmq.Context.instance() if self._is_shared else zmq.Context()
-        )
+        self._lock = threading.Lock()
+        self._context: zmq.Context[Any] | None = None
         self._allow_list: AllowList | None = None
-        if settings.binds and "curve.secret.key" in config.settings:
-            allowed = config["curve.allowed.keys"]
-            self._allow_list = AllowList(self.context, allowed)
+
+    def socket(self, kind: int) -> zmq.Socket[bytes]:
+        """Create a socket; the first one starts the context."""
+        with self._lock:
+            if self._context is None:
+                self._context = self._started()
+            made: zmq.Socket[bytes] = self._context.socket(kind)
+            return made
 
     def close(self) -> None:
         """Terminate the context; waits for lingering sockets."""
-        if not self._is_shared:
-            self.context.term()
-        if self._allow_list is not None:
-            self._allow_list.join()
+        with self._lock:
+            context, self._context = self._context, None
+            allow_list, self._allow_list = self._allow_list, None
+        if context is not None and not self._is_shared:
+            context.term()
+        if allow_list is not None:
+            allow_list.join()
+
+    def _started(self) -> zmq.Context[Any]:
+        context = zmq.Context.instance() if self._is_shared else zmq.Context()
+        if self.settings.listens and "curve.secret.key" in self.config.settings:
+            allowed = self.config["curve.allowed.keys"]
+            self._allow_list = AllowList(context, allowed)
+        return context
 
 
 class MonitoredSocket:
@@ -104,7 +119,7 @@ class MonitoredSocket:
         self.handshakes = 0
         """Number of connections so far, including reconnections."""
         self.disconnects = 0
-        self.socket: zmq.Socket[bytes] = place.context.socket(kind)
+        self.socket = place.socket(kind)
         self._monitor: zmq.Socket[bytes] | None = None
         try:
             self._set(options)
@@ -189,11 +204,11 @@ class MonitoredSocket:
         socket.reconnect_ivl, socket.reconnect_ivl_max = 50, 1000
         socket.maxmsgsize = _CONTROL
         socket.ipv6 = any(endpoint.is_ipv6 for endpoint in self._endpoints)
-        if settings.binds and any(e.transport == "ipc" for e in self._endpoints):
+        if settings.listens and any(e.transport == "ipc" for e in self._endpoints):
             socket.setsockopt(_IPC_FILTER_UID, os.getuid())
         for option, value in options.items():
             socket.setsockopt(option, value)
-        secure(socket, self._place.config, binds=settings.binds)
+        secure(socket, self._place.config, binds=settings.listens)
 
     def _watch(self) -> None:
         """Start a monitor: sockets do not report failed handshakes."""
@@ -201,7 +216,7 @@ class MonitoredSocket:
             return
         address = f"inproc://streamfactory-monitor-{uuid.uuid4().hex}"
         self.socket.monitor(address, _EVENTS)
-        self._monitor = self._place.context.socket(zmq.PAIR)
+        self._monitor = self._place.socket(zmq.PAIR)
         self._monitor.linger = 0
         self._monitor.rcvhwm = 0
         self._monitor.connect(address)
@@ -210,11 +225,15 @@ class MonitoredSocket:
         # libzmq resolves no names when binding, and localhost must be this machine.
         local = endpoint.transport == "tcp" and endpoint.host == "localhost"
         text = str(endpoint).replace("localhost", "127.0.0.1", 1) if local else None
-        if not self._place.settings.binds:
+        if not self._place.settings.listens:
             self.socket.connect(text or str(endpoint))
             return
         if endpoint.transport == "ipc":
-            _clear(endpoint)
+            # libzmq would take over a path at which another process listens.
+            try:
+                check_free(endpoint.name)
+            except OSError as error:
+                raise _in_use(str(endpoint)) from error
         self.socket.bind(text or str(endpoint))
         if endpoint.transport == "ipc":
             Path(endpoint.name).chmod(stat.S_IRUSR | stat.S_IWUSR)
@@ -223,7 +242,7 @@ class MonitoredSocket:
 
     def _failed(self, kind: int, value: int, address: str) -> None:
         error = self._reason(kind, value)
-        if self._place.settings.binds:
+        if self._place.settings.listens:
             # An unauthorized peer must neither fail the stream nor flood the log.
             level = logging.DEBUG if kind in self._warned else logging.WARNING
             self._warned.add(kind)
@@ -258,23 +277,6 @@ def high_water_mark(settings: Settings) -> int:
     """Messages that may be queued for a peer, from ``buffer.bytes``."""
     each = _PLAIN_MESSAGE if settings.is_plain else LONGEST_BATCH
     return max(2, settings.buffer // each)
-
-
-def _clear(endpoint: Endpoint) -> None:
-    """Refuse a path at which another process listens: libzmq would take it over.
-
-    Raises:
-        ConnectionFailed: transient; the path is in use.
-    """
-    path = Path(endpoint.name)
-    try:
-        is_socket = stat.S_ISSOCK(path.lstat().st_mode)
-    except OSError:
-        return
-    with sockets.socket(sockets.AF_UNIX) as probe:
-        in_use = not is_socket or probe.connect_ex(endpoint.name) == 0
-    if in_use:
-        raise _in_use(str(endpoint))
 
 
 def _in_use(where: str) -> ConnectionFailed:

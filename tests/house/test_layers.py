@@ -26,7 +26,8 @@ BELOW = {
     "arrowlog": {"spi", "arrowipc", "arrowlog"},
     "push": {"spi", "arrowlog", "push"},
     "tables": {"spi", "arrowlog", "tables"},
-    "backends": {"spi", "arrowipc", "arrowlog", "push", "tables"},
+    "live": {"spi", "arrowipc", "live"},
+    "backends": {"spi", "arrowipc", "arrowlog", "push", "tables", "live"},
     "decoders": {"spi", "arrowipc"},
     "wiring": {"spi", "arrowlog", "wiring"},
     "transfer": {"spi", "arrowipc", "wiring", "transfer"},
@@ -45,6 +46,7 @@ CLIENTS = {
     "arrowlog": {"numpy", "pyarrow"},
     "push": {"pyarrow"},
     "tables": {"numpy", "pyarrow"},
+    "live": {"pyarrow"},
     "backends": {"numpy", "pyarrow"},
     "decoders": {"numpy", "pyarrow"},
     "wiring": {"numpy", "pluggy", "pyarrow"},
@@ -97,9 +99,9 @@ LAZY = {
 
 COMPUTING = {
     f"spi/soundness/{name}.py"
-    for name in ("checking", "nullability", "schemas", "senders", "unpacking")
+    for name in ("checking", "nullability", "schemas", "unpacking")
 }
-"""What `BatchValidator` loads when one is made, and what backends with senders load."""
+"""What `BatchValidator` loads when one is made."""
 
 PLUGGY = {"spi/hooks.py", "wiring/plugins/manager.py"}
 """The hook markers, and the manager that alone asks pluggy."""

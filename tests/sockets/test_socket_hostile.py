@@ -21,8 +21,9 @@ from tests.sockets.peers import (
     stream_of,
 )
 
+from streamfactory.arrowipc import END
 from streamfactory.backends.socket.framing import _MOST_WAITS, EndedEarly, StreamDecoder
-from streamfactory.backends.socket.headers import END, Limits, read_header
+from streamfactory.live.messages import Limits
 from streamfactory.spi import CorruptData, MessageTooLarge, SchemaMismatch, StreamError
 from streamfactory.spi.soundness import UNPACKED_BYTES
 
@@ -212,7 +213,7 @@ def test_the_order_of_bytes_is_read_from_the_schema(order: str) -> None:
     message = struct.pack("<IHHHHHHi", 16, 12, 12, 0, 4, 8, 0, 12)
     message += struct.pack("<B3xI", 1, 12)
     schema = struct.pack("<HHHHiIHxxI", 8, 12, 8, 4, 8, 8, order == "big", 0)
-    header = read_header(memoryview(message + schema), LIMITS)
+    header = LIMITS.read_header(memoryview(message + schema))
     assert header.foreign_order == (order != sys.byteorder)
 
 

@@ -80,7 +80,7 @@ def header(schema: pa.Schema | None = SCHEMA, count: int = 1) -> bytes:
         ([header()], CorruptData, "followed by 0 frames"),
         ([header(), BODY, b""], CorruptData, "followed by 2 frames"),
         ([header(), b""], CorruptData, "not an Arrow message"),
-        ([header(), b"no Arrow at all"], CorruptData, "no Arrow message begins"),
+        ([header(), b"no Arrow at all"], CorruptData, "instead of an Arrow message"),
         ([header(), BODY[:-8]], CorruptData, "not an Arrow batch"),
         ([header(), BODY + bytes(8)], CorruptData, "not an Arrow batch"),
         ([header(count=2), BODY], CorruptData, "1 rows has sequence numbers for 2"),

@@ -1,4 +1,4 @@
-"""The common schema of all senders of a stream, for backends that merge senders."""
+"""Schemas of the peers of a live transport."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from streamfactory.spi.errors import SchemaMismatch
+from streamfactory.spi import SchemaMismatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,6 +34,22 @@ class SharedSchema:
             what = f"a sender has another schema: {_difference(schema, self.schema)}"
             remedy = "use one schema in all senders of a stream; restart the reader to "
             raise SchemaMismatch(what, remedy=remedy + "begin with a new one")
+
+
+def check_rows(schema: pa.Schema, wanted: pa.Schema) -> None:
+    """Check that rows have the schema of the stream that they are written to.
+
+    Raises:
+        SchemaMismatch: permanent; they do not.
+    """
+    if not schema.equals(wanted):
+        columns, found = _columns(wanted), _columns(schema)
+        msg = f"the schema of the stream is {columns}, the rows have {found}"
+        raise SchemaMismatch(msg)
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema) or "no columns"
 
 
 def _difference(found: pa.Schema, wanted: pa.Schema) -> str:
