@@ -7,12 +7,9 @@ more. Tasks die where the folder ``faults`` says so.
 from __future__ import annotations
 
 import sys
-import warnings
 from pathlib import Path
 
-from tests.spark.queries import EPOCH
-
-from streamfactory.spark import prepare_environment
+from tests.spark.query_driver import run_dying
 
 PATIENT = {
     "stream.flight.connection.timeout.millis": "60000",
@@ -36,26 +33,7 @@ def topic(port: int, name: str) -> dict[str, str]:
 
 def main() -> None:
     folder, port = Path(sys.argv[1]), int(sys.argv[2])
-    prepare_environment(local=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from tests.spark.killing import Faults, register_dying
-        from tests.spark.scenario import session
-
-        # Tries of a task are for its kills: a server that is away is waited for.
-        spark = session("local[2,4]", 4)
-    try:
-        register_dying(spark, Faults(folder / "faults"))
-        frame = spark.readStream.format("streamfactory").options(**topic(port, "in"))
-        frame = frame.options(
-            startingOffsets="earliest", maxOffsetsPerTrigger=str(EPOCH)
-        )
-        writer = frame.load().writeStream.format("dying").options(**topic(port, "out"))
-        writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
-        query = writer.trigger(availableNow=True).start()
-        query.awaitTermination()
-    finally:
-        spark.stop()
+    run_dying(folder, topic(port, "in"), topic(port, "out"))
 
 
 if __name__ == "__main__":

@@ -11,14 +11,14 @@ from tests.flight.proving import free_port, serve, wait_for
 from tests.flight.spark_driver import topic
 from tests.proving.children import Child
 from tests.proving.drivers import Driver
-from tests.proving.java import missing_java
 from tests.proving.numbers import store_at
-from tests.proving.verdict import Verdict
-from tests.spark.queries import QueryProof
+from tests.spark.queries import QueryProof, ids_of, prove_query
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
+
+    from tests.proving.verdict import Verdict
 
 
 class Proof(QueryProof):
@@ -49,14 +49,7 @@ class Proof(QueryProof):
         return 1
 
     def found(self) -> Iterable[int]:
-        log = store_at(self.folder / "topics").open("out")
-        for lane in log.bounds():
-            at = lane.earliest
-            while at < lane.latest:
-                rows = log.read(lane.id, at, max_rows=10_000, max_bytes=1 << 24).rows
-                assert rows is not None
-                yield from rows.column("id").to_pylist()
-                at += rows.num_rows
+        return ids_of(store_at(self.folder / "topics").open("out"))
 
     def close(self) -> None:
         """End the server."""
@@ -70,10 +63,4 @@ class Proof(QueryProof):
 
 def prove(rounds: int, seed: int, place: Path) -> Verdict:
     """Kill so many tasks, drivers and servers of one query."""
-    if missing_java() is not None:
-        return Verdict(notes=["Spark over Flight: NOT PROVED, it needs Java 17"])
-    proof = Proof(place, seed)
-    try:
-        return proof.hunt(rounds, "Spark over Flight")
-    finally:
-        proof.close()
+    return prove_query("Spark over Flight", Proof, rounds, seed, place)

@@ -7,19 +7,14 @@ where the folder ``faults`` says so.
 from __future__ import annotations
 
 import sys
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.kafka.conftest import stream_of
-
-from streamfactory.spark import prepare_environment
+from tests.spark.query_driver import dying_session, stream_all
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-EPOCH = 100
-"""Rows of an epoch."""
 
 
 def source(folder: Path) -> dict[str, str]:
@@ -47,37 +42,22 @@ def copy(
     form: str = "streamfactory",
 ) -> None:
     """Stream what is there."""
-    frame = spark.readStream.format("streamfactory").options(**source(folder))
-    frame = frame.options(startingOffsets="earliest", maxOffsetsPerTrigger=str(EPOCH))
-    rows = frame.load().selectExpr(
+    stream_all(
+        spark,
+        folder,
+        source(folder),
+        sink(folder, bootstrap, topic),
         "cast(cast(id as string) as binary) as value",
         "cast(cast(id % 7 as string) as binary) as _key",
+        form=form,
     )
-    writer = rows.writeStream.format(form)
-    writer = writer.options(**sink(folder, bootstrap, topic))
-    writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
-    query = writer.trigger(availableNow=True).start()
-    if not query.awaitTermination(300):
-        msg = "the query did not read everything in 300 s"
-        raise TimeoutError(msg)
-    if query.exception() is not None:
-        raise RuntimeError(str(query.exception()))
 
 
 def main() -> None:
-    folder, bootstrap, topic = sys.argv[1:]
-    prepare_environment(local=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from tests.spark.killing import Faults, register_dying
-        from tests.spark.scenario import session
-
-        spark = session("local[2,4]", 4)
-    try:
-        register_dying(spark, Faults(Path(folder, "faults")))
-        copy(spark, Path(folder), bootstrap, topic, "dying")
-    finally:
-        spark.stop()
+    name, bootstrap, topic = sys.argv[1:]
+    folder = Path(name)
+    with dying_session(folder) as spark:
+        copy(spark, folder, bootstrap, topic, "dying")
 
 
 if __name__ == "__main__":

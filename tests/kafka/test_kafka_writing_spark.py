@@ -9,10 +9,11 @@ import pyarrow as pa
 import pytest
 from tests.kafka.conftest import stream_of
 from tests.kafka.proving import read_committed
-from tests.kafka.spark_driver import EPOCH, copy, sink, source
+from tests.kafka.spark_driver import copy, sink, source
 from tests.kafka.spark_proving import hunt
 from tests.kafka.test_kafka_writing import values
 from tests.proving.drivers import forget_commit
+from tests.spark.queries import EPOCH
 
 from streamfactory.wiring.streams.opening import open_sink
 

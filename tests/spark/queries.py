@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from tests.proving.drivers import Commits, Driver, batches_committed, forget_commit
+from tests.proving.java import missing_java
 from tests.proving.verdict import Verdict
 from tests.spark.killing import Faults
 
 from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
+
+    from streamfactory.arrowlog import Log
 
 EPOCH: Final = 100
 """Rows of an epoch that is written, and of one that the query reads."""
@@ -109,9 +112,48 @@ class QueryProof(ABC):
         verdict.kills = kills
         return verdict
 
+    def close(self) -> None:  # noqa: B027 - most queries need nothing else
+        """End what else was started."""
+
     def _write(self) -> None:
         start = self._epochs * EPOCH
         rows = pa.table({"id": pa.arange(start, start + EPOCH)})
         with open_sink(self.source()) as sink:
             sink.put(rows, writer_id="prover", epoch=self._epochs)
         self._epochs += 1
+
+
+def prove_query(
+    name: str,
+    proof: Callable[[Path, int], QueryProof],
+    rounds: int,
+    seed: int,
+    place: Path,
+) -> Verdict:
+    """Kill so many processes of one query.
+
+    Args:
+        name: Of the proof.
+        proof: Starts what the query needs.
+        rounds: How many processes are killed.
+        seed: Of all that is left to chance.
+        place: A folder; empty.
+    """
+    if missing_java() is not None:
+        return Verdict(notes=[f"{name}: NOT PROVED, it needs Java 17"])
+    made = proof(place, seed)
+    try:
+        return made.hunt(rounds, name)
+    finally:
+        made.close()
+
+
+def ids_of(log: Log) -> Iterator[int]:
+    """The column ``id`` of all rows of a log."""
+    for lane in log.bounds():
+        at = lane.earliest
+        while at < lane.latest:
+            rows = log.read(lane.id, at, max_rows=10_000, max_bytes=1 << 24).rows
+            assert rows is not None
+            yield from rows.column("id").to_pylist()
+            at += rows.num_rows

@@ -7,13 +7,10 @@ Tasks die where the folder ``faults`` says so.
 from __future__ import annotations
 
 import sys
-import warnings
 from pathlib import Path
 
-from tests.spark.queries import EPOCH
+from tests.spark.query_driver import run_dying
 from tests.spool.receiving import quick_spool
-
-from streamfactory.spark import prepare_environment
 
 
 def wire(folder: Path, side: str) -> dict[str, str]:
@@ -46,26 +43,7 @@ def target(folder: Path) -> dict[str, str]:
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    prepare_environment(local=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from tests.spark.killing import Faults, register_dying
-        from tests.spark.scenario import session
-
-        # Tries of a task are for its kills.
-        spark = session("local[2,4]", 4)
-    try:
-        register_dying(spark, Faults(folder / "faults"))
-        frame = spark.readStream.format("streamfactory").options(**spooled(folder))
-        frame = frame.options(
-            startingOffsets="earliest", maxOffsetsPerTrigger=str(EPOCH)
-        )
-        writer = frame.load().writeStream.format("dying").options(**target(folder))
-        writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
-        query = writer.trigger(availableNow=True).start()
-        query.awaitTermination()
-    finally:
-        spark.stop()
+    run_dying(folder, spooled(folder), target(folder))
 
 
 if __name__ == "__main__":

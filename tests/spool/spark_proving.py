@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from tests.proving.children import Child
 from tests.proving.drivers import Driver
-from tests.proving.java import missing_java
 from tests.proving.numbers import store_at
-from tests.proving.verdict import Verdict
-from tests.spark.queries import QueryProof
+from tests.spark.queries import QueryProof, ids_of, prove_query
 from tests.spool.receiving import receive
 from tests.spool.spark_driver import spooled, target, wire
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
+
+    from tests.proving.verdict import Verdict
 
 
 class Proof(QueryProof):
@@ -53,14 +53,7 @@ class Proof(QueryProof):
 
     def found(self) -> Iterable[int]:
         store = store_at(self.folder / "out")
-        log = store.open(target(self.folder)["stream.file.topic.name"])
-        for lane in log.bounds():
-            at = lane.earliest
-            while at < lane.latest:
-                rows = log.read(lane.id, at, max_rows=10_000, max_bytes=1 << 24).rows
-                assert rows is not None
-                yield from rows.column("id").to_pylist()
-                at += rows.num_rows
+        yield from ids_of(store.open(target(self.folder)["stream.file.topic.name"]))
         store.close()
 
     def close(self) -> None:
@@ -73,10 +66,4 @@ class Proof(QueryProof):
 
 def prove(rounds: int, seed: int, place: Path) -> Verdict:
     """Kill so many tasks, drivers and receivers of one query."""
-    if missing_java() is not None:
-        return Verdict(notes=["Spark over a spool: NOT PROVED, it needs Java 17"])
-    proof = Proof(place, seed)
-    try:
-        return proof.hunt(rounds, "Spark over a spool")
-    finally:
-        proof.close()
+    return prove_query("Spark over a spool", Proof, rounds, seed, place)
