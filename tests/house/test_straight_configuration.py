@@ -114,11 +114,10 @@ def test_the_walk_shows_a_module_that_is_entered_again() -> None:
 def test_a_step_imports_earlier_steps_only(step: str) -> None:
     tree = ast.parse((FOLDER / f"{step}.py").read_text(encoding="utf-8"))
     prefix = "streamfactory.wiring.config."
-    imported = {
-        node.module.removeprefix(prefix)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(prefix)
+    modules = {
+        node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
     }
+    imported = {module.removeprefix(prefix) for module in modules}
     later = {*STEPS[STEPS.index(step) :], "configure", "loading", *READING}
     assert imported & later == set()
 

@@ -90,14 +90,17 @@ class Classified:
     """Annotations."""
 
 
-class _Type(NamedTuple):
-    """The stream type, with its options by spelling."""
+class _Scope(NamedTuple):
+    """The stream type with its options, and where plug-ins are found."""
 
-    name: str
-    backend: Backend | None
-    own: Mapping[str, Option]
-    prefix: str
-    """``stream.<type>.``"""
+    plugins: PluginManager
+    allow_class_paths: bool
+    type: str = ""
+    backend: Backend | None = None
+
+    @property
+    def prefix(self) -> str:
+        return f"stream.{self.type}."
 
 
 class _Found(NamedTuple):
@@ -107,13 +110,6 @@ class _Found(NamedTuple):
     name: str | None = None
     decoder: Decoder | None = None
     options: OptionGroup = OptionGroup()
-
-
-class _Finder(NamedTuple):
-    """Where plug-ins are found."""
-
-    plugins: PluginManager
-    allow_class_paths: bool
 
 
 def classify(
@@ -137,34 +133,36 @@ def classify(
         name = definition.name or "(unnamed)"
         problems.append(Problem(name, what, definition.origin))
         return Classified(definition, tuple(problems))
-    finder = _Finder(plugins, allow_class_paths)
-    kind, found = _find_type(properties, finder)
+    scope, found = _find_type(properties, _Scope(plugins, allow_class_paths))
+    own_options = stream_options(scope.backend) if scope.type else {}
+    spellings = by_spelling(own_options.values())
     placed: dict[str, list[Placed]] = defaultdict(list)
     for prop in properties:
-        namespace, key = _place(prop.key, kind, writes=use == "write")
+        namespace, key = _place(prop.key, scope, spellings, writes=use == "write")
         placed[namespace].append((key, prop))
-    unknown = [_unknown(prop, kind, plugins) for _, prop in placed[_UNKNOWN]]
+    unknown = [_unknown(prop, scope, spellings) for _, prop in placed[_UNKNOWN]]
     framework = OptionGroup("", _OPTIONS, _by_key(placed[_FRAMEWORK]))
     given, replaced = _by_key(placed[_OWN]), {meant for _, meant in unknown}
     if any(key in framework.given for key in _CHOOSERS):
         replaced.add("topic.name")
-    options = stream_options(kind.backend).values() if kind.name else ()
     # A misspelt option is reported already: it is not missing too.
-    left = (o for o in options if o.key in given or o.key not in replaced)
-    own = OptionGroup(kind.prefix, tuple(left), given)
-    values = _value_decoder(kind, own, placed[_DECODER], finder)
-    keys = _key_decoder(kind, own, placed[_KEY_DECODER], finder)
+    left = (
+        option
+        for key, option in own_options.items()
+        if key in given or key not in replaced
+    )
+    own = OptionGroup(scope.prefix, tuple(left), given)
+    values = _value_decoder(own, placed[_DECODER], scope)
+    keys = _key_decoder(own, placed[_KEY_DECODER], scope)
     client = {"consumer": placed[_CONSUMER], "producer": placed[_PRODUCER]}
     problems += (*found, *(problem for problem, _ in unknown))
-    for namespace, passed in client.items():
-        problems += _client_problems(kind.backend, namespace, passed, use)
     problems += (*values.problems, *keys.problems)
     return Classified(
         definition,
         tuple(problems),
-        kind.name,
+        scope.type,
         values.name,
-        StreamPlugins(kind.backend, values.decoder, keys.decoder),
+        StreamPlugins(scope.backend, values.decoder, keys.decoder),
         framework,
         own,
         values.options,
@@ -205,11 +203,11 @@ def _by_key(placed: Iterable[Placed]) -> dict[str, list[Property]]:
 
 
 def _find_type(
-    properties: Sequence[Property], finder: _Finder
-) -> tuple[_Type, list[Problem]]:
+    properties: Sequence[Property], scope: _Scope
+) -> tuple[_Scope, list[Problem]]:
     spellings = {word.lower() for word in FRAMEWORK_OPTIONS["streamType"].spellings}
     words = [prop for prop in properties if prop.key.lower() in spellings]
-    names, problems, backend = set[str](), list[Problem](), None
+    names, problems = set[str](), list[Problem]()
     for word in words:
         try:
             names.add(resolve(word.text).strip().lower())
@@ -219,29 +217,23 @@ def _find_type(
     # Missing, empty, too long or conflicting: reported with the option itself.
     name = names.pop() if len(names) == 1 else ""
     name = name if len(name) <= (PLUGIN.longest or 0) else ""
-    if name:
-        for found in _find_backend(name, words[0], properties, finder):
-            if isinstance(found, Problem):
-                problems.append(found)
-            else:
-                backend = found
-    kind = _Type(
-        name,
-        backend,
-        by_spelling(stream_options(backend).values()),
-        f"stream.{name}.",
-    )
-    return kind, problems
+    scope = scope._replace(type=name)
+    for found in _find_backend(words[0], properties, scope) if name else ():
+        if isinstance(found, Problem):
+            problems.append(found)
+        else:
+            scope = scope._replace(backend=found)
+    return scope, problems
 
 
 def _find_backend(
-    name: str, word: Property, properties: Sequence[Property], finder: _Finder
+    word: Property, properties: Sequence[Property], scope: _Scope
 ) -> Iterator[Backend | Problem]:
-    wanted = f"stream.{name}.consumer.factory.class.name"
+    name, wanted = scope.type, f"{scope.prefix}consumer.factory.class.name"
     factory = next((prop for prop in properties if prop.key.lower() == wanted), None)
     text = None if factory is None else _text_of([factory])
     if factory is not None and text and ":" in text:
-        allowed, place = finder.allow_class_paths, (factory.key, factory.origin)
+        allowed, place = scope.allow_class_paths, (factory.key, factory.origin)
         found = find_by_path(text, Backend, *place, allowed=allowed)
         yield found
         if isinstance(found, Backend) and found.name != name:
@@ -252,7 +244,7 @@ def _find_backend(
         what = f"is {clip(text)}, but the stream's type is {name!r}"
         hint = _java_hint(text, PINOT_FACTORIES) or f"write {name}, or omit it"
         yield Problem(factory.key, what, factory.origin, hint)
-    load, key = finder.plugins.backend, "streamType"
+    load, key = scope.plugins.backend, "streamType"
     yield find_by_name(load, KNOWN_BACKENDS, name, key, word.origin)
 
 
@@ -279,29 +271,31 @@ def _text_of(properties: Sequence[Property]) -> str | None:
 # --- properties -------------------------------------------------------------------
 
 
-def _place(key: str, kind: _Type, *, writes: bool) -> tuple[str, str]:
+def _place(
+    key: str, scope: _Scope, own: Mapping[str, Option], *, writes: bool
+) -> tuple[str, str]:
     """Return the namespace of a property, and its key there."""
-    lowered, backend = key.lower(), kind.backend
+    lowered, backend = key.lower(), scope.backend
     if lowered.startswith(_META):
         return _META, key[len(_META) :]
     if lowered in _BARE:
         return _FRAMEWORK, _BARE[lowered].key
-    if not kind.name:
+    if not scope.type:
         return _UNCHECKED, key  # the options of an unknown type are unknown
     if backend is not None and lowered in backend.bare_names:
         return _OWN, backend.bare_names[lowered]
-    spark = f"{kind.name}."
+    spark = f"{scope.type}."
     if backend is not None and backend.client_namespaces and lowered.startswith(spark):
         # Spark's spelling: ``kafka.`` before an option or a client property.
         short = key[len(spark) :]
-        if short.lower() in kind.own:
-            return _OWN, kind.own[short.lower()].key
+        if short.lower() in own:
+            return _OWN, own[short.lower()].key
         return _PRODUCER if writes else _CONSUMER, short
-    if not lowered.startswith(kind.prefix):
+    if not lowered.startswith(scope.prefix):
         return _UNKNOWN, key
-    short = key[len(kind.prefix) :]
-    if short.lower() in kind.own:
-        return _OWN, kind.own[short.lower()].key
+    short = key[len(scope.prefix) :]
+    if short.lower() in own:
+        return _OWN, own[short.lower()].key
     for namespace in (_DECODER, _KEY_DECODER, _CONSUMER, _PRODUCER):
         if short.lower().startswith(namespace):
             return namespace, short[len(namespace) :]
@@ -309,92 +303,59 @@ def _place(key: str, kind: _Type, *, writes: bool) -> tuple[str, str]:
 
 
 def _unknown(
-    prop: Property, kind: _Type, plugins: PluginManager
+    prop: Property, scope: _Scope, options: Mapping[str, Option]
 ) -> tuple[Problem, str | None]:
     """Return the problem with an unknown key, and the option of the type meant."""
-    own = {key: kind.prefix + option.key for key, option in kind.own.items()}
-    known = {kind.prefix + key: full for key, full in own.items()} | own
+    own = {key: scope.prefix + option.key for key, option in options.items()}
+    known = {scope.prefix + key: full for key, full in own.items()} | own
     known |= {key: option.key for key, option in _BARE.items()}
     # A prefix alone is similar to every short key.
     word = "" if prop.key.endswith(".") else prop.key.lower()
     near = nearest(word, known, likeness=LIKELY)
     other = re.match(r"stream\.([^.]+)\.", prop.key.lower())
-    types = {*plugins.names(BACKENDS), *KNOWN_BACKENDS} - {kind.name}
-    hints = {} if kind.backend is None else kind.backend.bare_hints
+    types = {*scope.plugins.names(BACKENDS), *KNOWN_BACKENDS} - {scope.type}
+    hints = {} if scope.backend is None else scope.backend.bare_hints
     hint = hints.get(prop.key.lower())
     if hint is not None:
         near = None
-    elif other and (other[1] in types or (not near and other[1] != kind.name)):
-        hint, near = f"this stream is of type {kind.name!r}", None
+    elif other and (other[1] in types or (not near and other[1] != scope.type)):
+        hint, near = f"this stream is of type {scope.type!r}", None
     elif near:
         hint = f"did you mean {known[near]}?"
-    meant = kind.own.get(near.removeprefix(kind.prefix)) if near else None
+    meant = options.get(near.removeprefix(scope.prefix)) if near else None
     # Without its value: a misspelt key of a secret has the secret as value.
     problem = Problem(prop.key, "unknown option", prop.origin, hint)
     return problem, None if meant is None else meant.key
-
-
-def _client_problems(
-    backend: Backend | None,
-    namespace: str,
-    properties: Sequence[Placed],
-    use: str | None,
-) -> Iterator[Problem]:
-    """Yield problems with the keys of properties that are passed to a client."""
-    owned = {} if backend is None else backend.owned_client_keys
-    hints = {key.lower(): hint for key, hint in owned.items()}
-    first: dict[str, Property] = {}
-    for key, prop in properties:
-        before = first.setdefault(key, prop)
-        what, hint, level = None, None, "error"
-        if not key:
-            what = "lacks the name of a property"
-        elif backend is not None and namespace not in backend.client_namespaces:
-            what = "has no effect: stream type "
-            what += f"{backend.name!r} has no {namespace} client"
-        elif key.lower() in hints:
-            what, hint = "is set by streamfactory itself", hints[key.lower()]
-        elif before.text != prop.text:
-            what = f"conflicts with {before.key} [{before.origin}]"
-            hint = "keep one of them"
-        elif backend and backend.client_keys and key not in backend.client_keys:
-            near = nearest(key, backend.client_keys, likeness=LIKELY)
-            what = "is not a known property of the client"
-            hint = f"did you mean {near}?" if near else None
-            # On Spark an error, because plans show it.
-            level = "error" if use == "spark" else "warning"
-        if what is not None:
-            yield Problem(prop.key, what, prop.origin, hint, level)
 
 
 # --- decoders ---------------------------------------------------------------------
 
 
 def _value_decoder(
-    kind: _Type, own: OptionGroup, properties: Sequence[Placed], finder: _Finder
+    own: OptionGroup, properties: Sequence[Placed], scope: _Scope
 ) -> _Found:
-    backend, key = kind.backend, f"{kind.prefix}decoder.class.name"
+    backend, key = scope.backend, f"{own.prefix}decoder.class.name"
     words = own.given.get("decoder.class.name")
     if backend is not None and backend.yields is Yields.TYPED and words:
         what = f"has no effect: stream type {backend.name!r} yields typed rows"
         return _Found([Problem(key, what, words[0].origin, "omit it")])
-    found = _find_decoder(_DECODER, own, properties, finder)
+    found = _find_decoder(_DECODER, own, properties, scope)
     if backend is None or backend.yields is not Yields.ENVELOPE or words:
         return found
     what = f"is required: stream type {backend.name!r} yields undecoded messages"
-    hint = f"known are {', '.join(finder.plugins.names(DECODERS))}"
+    hint = f"known are {', '.join(scope.plugins.names(DECODERS))}"
     return _Found([Problem(key, what, "", hint), *found.problems])
 
 
 def _key_decoder(
-    kind: _Type, own: OptionGroup, properties: Sequence[Placed], finder: _Finder
+    own: OptionGroup, properties: Sequence[Placed], scope: _Scope
 ) -> _Found:
-    key = f"{kind.prefix}key.decoder.class.name"
+    key = f"{own.prefix}key.decoder.class.name"
     words = own.given.get("key.decoder.class.name")
     if words and "decoder.class.name" not in own.given:
         what = "is set, but the decoder of the values is not"
         return _Found([Problem(key, what, words[0].origin)])
-    found = _find_decoder(_KEY_DECODER, own, properties, finder)
+    found = _find_decoder(_KEY_DECODER, own, properties, scope)
     if words and found.decoder is not None and found.decoder.decoder is None:
         what = f"the decoder {found.decoder.name!r} does not decode"
         hint = "omit it to read keys as bytes"
@@ -403,7 +364,7 @@ def _key_decoder(
 
 
 def _find_decoder(
-    namespace: str, own: OptionGroup, properties: Sequence[Placed], finder: _Finder
+    namespace: str, own: OptionGroup, properties: Sequence[Placed], scope: _Scope
 ) -> _Found:
     """Find the decoder whose options have a namespace, and match its options."""
     option = namespace.replace("prop.", "class.name")
@@ -415,10 +376,10 @@ def _find_decoder(
     if text is None:
         return _Found()
     if ":" in text:
-        allowed = finder.allow_class_paths
+        allowed = scope.allow_class_paths
         found = find_by_path(text, Decoder, key, origin, allowed=allowed)
     else:
-        load = finder.plugins.decoder
+        load = scope.plugins.decoder
         found = find_by_name(load, KNOWN_DECODERS, text.lower(), key, origin)
     if isinstance(found, Problem):
         hint = _java_hint(text, PINOT_DECODERS)

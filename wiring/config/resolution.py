@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -9,15 +10,17 @@ from streamfactory.spi import ConfigError, Option, Problem, StreamConfig
 from streamfactory.spi.config import Setting
 from streamfactory.spi.masking import MASK, mask_value, userinfo_secrets
 from streamfactory.spi.references import has_reference, malformed, resolve
-from streamfactory.wiring.core.nearest import nearest
+from streamfactory.wiring.core.nearest import LIKELY, nearest
 from streamfactory.wiring.options.masking import clip, looks_secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from streamfactory.spi import Backend
     from streamfactory.wiring.config.classification import (
         Classified,
         OptionGroup,
+        Placed,
         StreamPlugins,
     )
     from streamfactory.wiring.config.definition import Property
@@ -61,12 +64,20 @@ def resolve_values(classified: Classified, use: str | None = None) -> Resolved:
     settings |= own | {_KEYS + key: setting for key, setting in keys.items()}
     client: dict[str, dict[str, Setting]] = {}
     for namespace, properties in classified.client.items():
-        for key, prop in properties:
-            secret = looks_secret(key)
-            problems += _client_problems(prop, use, secret=secret)
-            client.setdefault(namespace, {})[key] = Setting(
-                key, prop.key, prop.text, None, prop.origin, secret, passed=True
+        backend = classified.plugins.backend
+        problems += _client_problems(namespace, properties, backend, use)
+        client[namespace] = {
+            key: Setting(
+                key,
+                prop.key,
+                prop.text,
+                None,
+                prop.origin,
+                looks_secret(key),
+                passed=True,
             )
+            for key, prop in properties
+        }
     for _, prop in classified.meta:
         if looks_secret(prop.key):
             problems += _literal_secret(prop, use)
@@ -216,19 +227,40 @@ def _advice(
 
 
 def _client_problems(
-    prop: Property, use: str | None, *, secret: bool
+    namespace: str,
+    properties: Sequence[Placed],
+    backend: Backend | None,
+    use: str | None,
 ) -> Iterator[Problem]:
-    """Yield problems with the value of a property that is passed to a client."""
-    if problem := _malformed(prop, secret=True):
-        yield problem
-    elif secret:
-        yield from _literal_secret(prop, use)
-    else:
-        try:
-            resolved = resolve(prop.text)
-        except ConfigError:
-            return  # the client reads it later
-        yield from _credentials(prop, resolved, use)
+    """Yield problems with properties that are passed to a client of the type."""
+    owned = {} if backend is None else backend.owned_client_keys
+    hints = {key.lower(): hint for key, hint in owned.items()}
+    first: dict[str, Property] = {}
+    for key, prop in properties:
+        before, origin = first.setdefault(key, prop), prop.origin
+        if not key:
+            yield Problem(prop.key, "lacks the name of a property", origin)
+        elif backend is not None and namespace not in backend.client_namespaces:
+            what = f"stream type {backend.name!r} has no {namespace} client"
+            yield Problem(prop.key, f"has no effect: {what}", origin)
+        elif key.lower() in hints:
+            what, hint = "is set by streamfactory itself", hints[key.lower()]
+            yield Problem(prop.key, what, origin, hint)
+        elif before.text != prop.text:
+            what = f"conflicts with {before.key} [{before.origin}]"
+            yield Problem(prop.key, what, origin, "keep one of them")
+        elif backend and backend.client_keys and key not in backend.client_keys:
+            near = nearest(key, backend.client_keys, likeness=LIKELY)
+            hint = f"did you mean {near}?" if near else None
+            what = "is not a known property of the client"
+            yield Problem(prop.key, what, origin, hint, _shown_by_spark(use))
+        if problem := _malformed(prop, secret=True):
+            yield problem
+        elif looks_secret(key):
+            yield from _literal_secret(prop, use)
+        else:
+            with suppress(ConfigError):  # the client's process resolves it
+                yield from _credentials(prop, resolve(prop.text), use)
 
 
 def _malformed(prop: Property, *, secret: bool) -> Problem | None:
@@ -243,7 +275,7 @@ def _malformed(prop: Property, *, secret: bool) -> Problem | None:
 
 def _literal_secret(prop: Property, use: str | None) -> Iterator[Problem]:
     if prop.text and not has_reference(prop.text):
-        what, level = "contains a literal secret", _level(use)
+        what, level = "contains a literal secret", _shown_by_spark(use)
         yield Problem(prop.key, what, prop.origin, _WRITE_REFERENCE, level)
 
 
@@ -254,9 +286,9 @@ def _credentials(prop: Property, resolved: str, use: str | None) -> Iterator[Pro
             "contains credentials in a URL",
             "set them with the options for credentials",
         )
-        yield Problem(prop.key, what, prop.origin, hint, _level(use))
+        yield Problem(prop.key, what, prop.origin, hint, _shown_by_spark(use))
 
 
-def _level(use: str | None) -> str:
-    """The level of a secret in plain text: an error on Spark, whose plans show it."""
+def _shown_by_spark(use: str | None) -> str:
+    """The level of a problem with what Spark's plans show: an error there."""
     return "error" if use == "spark" else "warning"
