@@ -38,7 +38,7 @@ test: java  ## the default suite, each real component at least once; under 8 min
 	@$(BIN)/python -m tests.kafka.broker >/dev/null 2>&1 &
 	$(PYTEST) --tier test
 
-test-all: java  ## the rest: the zoo, clusters, series of kills, object stores
+test-all: java  ## the rest: clusters, series of kills, object stores
 	@$(BIN)/python -m tests.proving.java >/dev/null 2>&1 &
 	$(PYTEST) --tier rest
 

@@ -7,7 +7,7 @@ import pickle
 import time
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from streamfactory.conformance.children import die
 from streamfactory.conformance.moments import Moments
@@ -17,7 +17,8 @@ from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.writing.sink import Sink
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     import pyarrow as pa
 
@@ -84,23 +85,50 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """When a child commits, and what happens to it."""
+    """What happens to a child inside commit."""
 
     moment: Moment | None = None
-    """Inside commit, when the process dies, or is held; None for never."""
-    hold: float | None = None
-    """Seconds for which it is held; None: it dies."""
-    begin: float = 0.0
-    """Monotonic time before which nothing is done."""
-    commit: float = 0.0
-    """Monotonic time before which the epoch is staged and not committed."""
+    """When it is struck; None for never."""
+    strike: Callable[[], None] = die
+    """What happens then."""
 
-    def strike(self) -> None:
-        """Die, or wait."""
-        if self.hold is None:
-            die()
-        else:
-            time.sleep(self.hold)
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """Two children, of which one commits while the other is held inside commit.
+
+    They signal each other by files: no busy machine makes one of them too late.
+    """
+
+    folder: Path
+    """Empty, and of this race alone."""
+    longest: float
+    """Seconds that the first child is held after the second one has begun: the second
+    may be waiting for a lock of the first."""
+
+    def hold(self) -> None:
+        """Hold the first child."""
+        self.signal(_HELD)
+        if self.wait(_BEGUN, _PATIENCE):
+            self.wait(_ENDED, self.longest)
+
+    def signal(self, name: str) -> None:
+        """Report a step to the other child."""
+        (self.folder / name).touch()
+
+    def wait(self, name: str, seconds: float) -> bool:
+        """Wait for a step of the other child; whether it was reported in time."""
+        until = time.monotonic() + seconds
+        while not (reported := (self.folder / name).exists()):
+            if time.monotonic() > until:
+                break
+            time.sleep(_LOOK)
+        return reported
+
+
+_HELD, _BEGUN, _ENDED = "held", "begun", "ended"
+_PATIENCE: Final = 20.0
+_LOOK: Final = 0.005
 
 
 def write_epoch(
@@ -112,14 +140,12 @@ def write_epoch(
         What became of it, the number of calls inside commit, and of those of them that
         reach the medium.
     """
-    _wait(course.begin)
     with Moments() as moments, Sink(place.configured()) as sink:
         committer = sink.committer(writer_id=writer)
         last = committer.last()
         if last is not None and last.epoch >= epoch.number:
             return "was there", 0, 0
         messages = _staged(sink, writer, epoch)
-        _wait(course.commit)
         commit = partial(committer.commit, epoch.number, messages)
         try:
             made = moments.run(commit, course.moment, course.strike)
@@ -128,8 +154,32 @@ def write_epoch(
         return "committed" if made else "was there", moments.calls, moments.outside
 
 
-def _wait(until: float) -> None:
-    time.sleep(max(0.0, until - time.monotonic()))
+def write_first(
+    place: Place, writer: str, epoch: Epoch, moment: Moment | None, race: Race
+) -> tuple[str, int, int]:
+    """Write an epoch; inside commit, let the second child of a race write."""
+    try:
+        return write_epoch(place, writer, epoch, Course(moment, race.hold))
+    finally:
+        race.signal(_HELD)  # the moment may never have come
+
+
+def write_second(
+    place: Place, writer: str, epoch: Epoch, race: Race
+) -> tuple[str, float]:
+    """Write an epoch once the first child of a race is held, or has ended.
+
+    Returns:
+        What became of it, and the seconds that it took.
+    """
+    race.wait(_HELD, _PATIENCE)
+    race.signal(_BEGUN)
+    begun = time.monotonic()
+    try:
+        outcome, *_ = write_epoch(place, writer, epoch, Course())
+    finally:
+        race.signal(_ENDED)
+    return outcome, time.monotonic() - begun
 
 
 def _staged(sink: Sink, writer: str, epoch: Epoch) -> list[CommitMessage]:

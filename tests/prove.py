@@ -4,8 +4,9 @@ So many of them on each path: before steps of the log, at random moments of proc
 that share one, through the `file` backend, as power cuts, and as faults of a backend in
 memory. Rows out have to be rows in, each once, and in order. The path `fuzz` feeds
 3,000 times N damaged inputs to the entry points for bytes of others: `N=100` is
-300,000. The same seed makes the same choices; at which moment processes run is up to
-the machine.
+300,000. The path `zoo` runs the whole kit on each broken backend once, and compares
+with docs/zoo.md. The same seed makes the same choices; at which moment processes run is
+up to the machine.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from pathlib import Path
 # A command's path is its own folder; its children look for the same names as pytest.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from tests.decoding import proving as decoding
+from tests.distributions import proving as distributions
 from tests.flight import proving as flight
 from tests.flight import spark_proving as flight_spark
 from tests.fuzz import proving as fuzz
@@ -36,6 +39,7 @@ from tests.spark import proving as spark
 from tests.spark import save_proving as save
 from tests.spool import proving as spool
 from tests.zeromq import proving as zeromq
+from tests.zoo import proving as zoo
 
 PATHS = {
     "steps": ("steps of the log", points),
@@ -55,6 +59,9 @@ PATHS = {
     "kafka-spark": ("Spark into kafka", kafka_spark),
     "spark-kafka": ("Spark from kafka", spark_kafka),
     "zeromq": ("zeromq's senders and readers", zeromq),
+    "dead-letters": ("copies with dead letters", decoding),
+    "distributions": ("distributions of NATS and Redis", distributions),
+    "zoo": ("the kit on broken backends", zoo),
 }
 
 

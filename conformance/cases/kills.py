@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import random
-import time
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from streamfactory.conformance.case import case
@@ -11,7 +13,15 @@ from streamfactory.conformance.cases.writing import WRITER, seen
 from streamfactory.conformance.children import Nursery, Task
 from streamfactory.conformance.expectations import Mismatch, expect, require
 from streamfactory.conformance.moments import Moment, pick, spread
-from streamfactory.conformance.roles import Course, Epoch, Place, write_epoch
+from streamfactory.conformance.roles import (
+    Course,
+    Epoch,
+    Place,
+    Race,
+    write_epoch,
+    write_first,
+    write_second,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,11 +31,12 @@ if TYPE_CHECKING:
 _CLAIMS: Final = ("durable", "shared", "idempotent", "epoch_visibility=whole")
 _KILLS: Final = 12
 _ROWS: Final = 6
-_RACES: Final = 5
-_HEAD_START: Final = 0.2
-"""Seconds in which a process has staged its epoch."""
-_HOLD: Final = 0.3
-"""Seconds for which one process is held while the other one commits."""
+_RACES: Final = 8
+"""In which one process is held inside commit."""
+_HOLD: Final = 0.2
+"""Seconds for which one process is held while the other one commits, at least."""
+_PATIENCE: Final = 5
+"""How many times as long as an undisturbed write: the machine may be busy."""
 _NEEDS: Final = (
     "a_repeated_epoch_has_no_effect",
     "the_last_epoch_and_its_position_are_remembered",
@@ -111,33 +122,46 @@ def processes_that_commit_at_once_write_each_epoch_once(bench: Bench) -> None:
     place = Place.of(bench.configured("write"))
     nursery = bench.closing(Nursery())
     chance = random.Random(bench.seed)  # noqa: S311 - repeats itself
+    blocks = itertools.count()
     kept: list[int] = []
-    calls = outside = 0
-    for first, second in (("one", "other"), (WRITER, WRITER)):
-        course = Course()
-        for epoch, way in enumerate([None, *spread(_RACES, chance)]):
-            mine = _numbers(len(kept) + epoch)
-            theirs = _numbers(len(kept) + epoch, other=True)
-            start = time.monotonic() + _HEAD_START
-            if way is not None:
-                course = Course(pick(way, calls, outside), _HOLD, commit=start)
-            late = Course(begin=start + _HOLD / 4)
-            bench.note(f"{first} commits {epoch}, held before {course.moment}")
-            bench.note(f"another process commits {epoch} as {second} meanwhile")
-            both = nursery.run(
-                Task(write_epoch, (place, first, _epoch(bench, epoch, mine), course)),
-                Task(write_epoch, (place, second, _epoch(bench, epoch, theirs), late)),
-            )
-            errors = [e.error.strip().splitlines()[-1] for e in both if e.error]
-            expect(errors, [], "what the processes raised")
-            outcome, *counted = both[0].answer
-            if outcome == "committed":
-                calls, outside = counted
-            new = [number for number in seen(bench) if number not in kept]
-            wanted = [sorted(mine + theirs)] if first != second else [mine, theirs]
-            require(
-                new in wanted,
-                f"the first process returned {outcome}, the other {both[1].answer[0]}: "
-                f"visible are {new}, wanted {' or '.join(map(str, wanted))}",
-            )
-            kept += new
+
+    def race(
+        writers: tuple[str, str], epoch: int, moment: Moment | None, longest: float
+    ) -> tuple[int, int, float]:
+        first, second = writers
+        block = next(blocks)
+        mine, theirs = _numbers(block), _numbers(block, other=True)
+        bench.note(f"{first} commits {epoch}, held before {moment}")
+        bench.note(f"another process commits {epoch} as {second} meanwhile")
+        with tempfile.TemporaryDirectory() as folder:
+            signals = Race(Path(folder), longest)
+            one = (place, first, _epoch(bench, epoch, mine), moment, signals)
+            other = (place, second, _epoch(bench, epoch, theirs), signals)
+            both = nursery.run(Task(write_first, one), Task(write_second, other))
+        errors = [e.error.strip().splitlines()[-1] for e in both if e.error]
+        expect(errors, [], "what the processes raised")
+        (outcome, calls, outside), (other_outcome, took) = (e.answer for e in both)
+        new = [number for number in seen(bench) if number not in kept]
+        wanted = [sorted(mine + theirs)] if first != second else [mine, theirs]
+        require(
+            new in wanted,
+            f"the first process returned {outcome}, the other {other_outcome}: "
+            f"visible are {new}, wanted {' or '.join(map(str, wanted))}",
+        )
+        kept.extend(new)
+        return calls, outside, took
+
+    longest = _HOLD
+    for writers in (("one", "other"), (WRITER, WRITER)):
+        # Not held: the second process writes when the first one has.
+        calls, outside, took = race(writers, 0, None, 0.0)
+        longest = max(longest, _PATIENCE * took)
+        for epoch, moment in enumerate(_moments(calls, outside, chance), 1):
+            race(writers, epoch, moment, longest)
+
+
+def _moments(calls: int, outside: int, chance: random.Random) -> list[Moment]:
+    """Before each call that reaches the medium; of many, before some and others."""
+    if outside <= _RACES:
+        return [Moment(number, outside=True) for number in range(outside)]
+    return [pick(way, calls, outside) for way in spread(_RACES, chance)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.conformance.parts import chapters, run_part
 
 from streamfactory.backends.file.harness import FileHarness, ParquetFileHarness
 from streamfactory.conformance.suite import ConformanceSuite
@@ -14,8 +15,8 @@ class TestFile(ConformanceSuite):
     harness = FileHarness
 
 
-@pytest.mark.long("the whole kit again; the log below it is tested in tests/disklog")
-class TestFileOfParquet(ConformanceSuite):
-    """Every case."""
-
-    harness = ParquetFileHarness
+@pytest.mark.long("large parts of the kit once more")
+def test_a_log_of_parquet_segments_reads_and_commits_as_one_of_arrow() -> None:
+    """The format of segments is seen where rows are read, kept and committed."""
+    parts = ("reading", "holding", "metadata", "writing", "commits", "kills", "model")
+    run_part(ParquetFileHarness, chapters(*parts))

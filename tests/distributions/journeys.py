@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tests.distributions.conftest import Installed
+    from tests.distributions.installing import Installed
 
 HERE = Path(__file__).parent
 ROWS = 500
@@ -23,13 +23,12 @@ LACKING = {
 
 
 def run_own_tests(
-    installed: Installed, tree: Path, folder: Path, *, kills: int, only: str = ""
+    installed: Installed, tree: Path, folder: Path, *, kills: int
 ) -> None:
     """Run the tests of a distribution, but for the kit, against its wheel."""
-    which = f"not onformance and {only}" if only else "not onformance"
     out = installed.run(
         "pytest",
-        *("-q", "-p", "no:cacheprovider", "-k", which),
+        *("-q", "-p", "no:cacheprovider", "-k", "not onformance"),
         *("-c", str(tree / "pyproject.toml"), str(tree / "tests")),
         cwd=folder,
         ROUNDS=str(kills),
@@ -45,16 +44,6 @@ def run_kit(installed: Installed, kind: str, folder: Path) -> None:
     assert sum(line[:1] == ["passed"] for line in lines) > 3
     skipped = [" ".join(line[3:]) for line in lines if line[:1] == ["skipped"]]
     assert set(skipped) <= LACKING
-
-
-def prove(installed: Installed, kind: str, folder: Path, *, rounds: int) -> None:
-    """Kill writers and group members by the command that authors have."""
-    words = ("prove", kind, "--rounds", str(rounds), "--json")
-    found = json.loads(installed.run("streamfactory", *words, cwd=folder))
-    assert (found["lost"], found["twice"], found["problem"]) == (0, 0, None)
-    made = {part["what"]: part["rounds"] for part in found["parts"]}
-    assert made == {"writers": rounds, "groups": rounds}
-    assert all(part["kills"] for part in found["parts"])
 
 
 def publish_and_copy(installed: Installed, kind: str, folder: Path) -> None:

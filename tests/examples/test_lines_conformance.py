@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.conformance.parts import slow_cases
 
 ROOT = Path(__file__).parents[2]
 LINES = ("lines", "--harness", "lines_harness:LinesHarness")
@@ -39,8 +40,9 @@ def test_the_example_that_reads_passes_the_quick_kit() -> None:
 
 
 @pytest.mark.long("the slow cases")
-def test_the_example_that_reads_passes_the_kit() -> None:
-    assert " failed" not in printed("conformance", *LINES)
+def test_the_example_that_reads_passes_the_slow_cases() -> None:
+    slow = [word for case in slow_cases() for word in ("--only", case.name)]
+    assert " failed" not in printed("conformance", *LINES, *slow)
 
 
 @pytest.mark.long("the slow cases kill processes")

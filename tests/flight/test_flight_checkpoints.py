@@ -440,7 +440,7 @@ def test_rights_on_groups_are_checked(
             member(bob)
 
 
-@pytest.mark.long("four kills of a server")
+@pytest.mark.long("three kills of a server")
 def test_no_checkpoint_that_was_acknowledged_is_lost_by_kills(folder: str) -> None:
     port, chance = free_port(), random.Random(3)
     acknowledged: dict[str, int] = {}
@@ -459,7 +459,7 @@ def test_no_checkpoint_that_was_acknowledged_is_lost_by_kills(folder: str) -> No
                 store.save("g", instance, Checkpoint(position, generation))
                 acknowledged[instance] = generation
 
-    for _ in range(4):
+    for _ in range(3):
         with (
             streamfactory.serve(path=folder, address=f"127.0.0.1:{port}") as server,
             closing(Connection([server.location], 30, 30, lambda: ({}, []))) as one,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.kafka.conftest import stream_of
+from tests.kafka.paths import BEFORE_READING
 from tests.kafka.streams import drain, opened, values
 from tests.proving.drivers import REPOSITORY
 
@@ -57,6 +58,7 @@ def pool(**options: str) -> ClientPool:
         return ClientPool(source.config)
 
 
+@BEFORE_READING
 def test_a_client_fetches_no_more_than_a_third_of_a_range_beyond_it() -> None:
     clients = pool()
     clients.observe("t", 1000 * 500, 500)
@@ -68,12 +70,14 @@ def test_a_client_fetches_no_more_than_a_third_of_a_range_beyond_it() -> None:
     assert clients.size_for("t", 0, 10**9) == FetchSize(MIB, 8 * MIB)
 
 
+@BEFORE_READING
 def test_the_first_range_of_a_topic_begins_small_and_an_endless_one_large() -> None:
     clients = pool()
     assert clients.size_for("t", 0, 10**9) == FetchSize(16 * 1024)
     assert clients.size_for("t", 0, None) == FetchSize(MIB, 8 * MIB)
 
 
+@BEFORE_READING
 @pytest.mark.parametrize(
     ("key", "ours"),
     [

@@ -14,6 +14,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its 
     ResourceType,
 )
 from tests.kafka.conftest import stream_of
+from tests.kafka.paths import BEFORE_WRITING
 from tests.kafka.test_kafka_writing import messages, rows, values
 
 from streamfactory.backends.kafka import committing
@@ -262,6 +263,7 @@ def test_a_topic_made_again_has_no_past(
     assert values(kafka, topic) == [b"2"]
 
 
+@BEFORE_WRITING
 def test_the_topic_of_markers_is_compacted_and_keeps_for_as_long_as_is_said(
     topics: Topics, properties: dict[str, str], epochs: str
 ) -> None:
@@ -273,6 +275,7 @@ def test_the_topic_of_markers_is_compacted_and_keeps_for_as_long_as_is_said(
     assert found["retention.ms"].value == str(90 * 86_400_000)
 
 
+@BEFORE_WRITING
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
@@ -318,6 +321,7 @@ def test_a_marker_of_another_program_is_refused(
     assert "has the unsupported version 2" in str(caught.value)
 
 
+@BEFORE_WRITING
 def test_markers_survive_their_text() -> None:
     here = Position({Partition("in", 0): 3}, {Partition("in", 0): "a"})
     for marker in (
@@ -328,6 +332,7 @@ def test_markers_survive_their_text() -> None:
         assert Marker.decode(marker.encode()) == marker
 
 
+@BEFORE_WRITING
 @pytest.mark.parametrize(
     "text", [b"", b"[]", b"null", b'{"version":1}', b"\xff", b"[" * 100_000]
 )
@@ -370,6 +375,7 @@ def test_readers_see_an_epoch_when_its_commit_has_returned(
         assert values(kafka, topic)[-1] == b"%d" % epoch
 
 
+@BEFORE_WRITING
 def test_a_transaction_longer_than_the_broker_allows_names_its_setting(
     kafka: Addresses, topic: str, properties: dict[str, str]
 ) -> None:
@@ -386,6 +392,7 @@ def test_a_transaction_longer_than_the_broker_allows_names_its_setting(
     assert values(kafka, topic) == []
 
 
+@BEFORE_WRITING
 def test_the_time_of_a_transaction_follows_from_the_staged_bytes(
     sink: Sink, topic: str, kafka: Addresses
 ) -> None:

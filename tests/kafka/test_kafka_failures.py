@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.kafka.broker import free_ports
 from tests.kafka.conftest import stream_of
+from tests.kafka.paths import BEFORE_READING
 from tests.kafka.streams import drain, opened, reading
 from tests.kafka.topics import Topics
 
@@ -36,6 +37,7 @@ def one_message(mortal: Cluster) -> str:
     return name
 
 
+@BEFORE_READING
 def test_no_broker_is_reported_within_the_timeout() -> None:
     [port] = free_ports(1)
     address = f"127.0.0.1:{port}"
@@ -52,6 +54,7 @@ def test_no_broker_is_reported_within_the_timeout() -> None:
     assert "Connection refused" in text
 
 
+@BEFORE_READING
 def test_a_host_without_an_address_is_reported() -> None:
     properties = stream_of("nowhere.invalid:9092", "clicks") | QUICK
     # A resolver that is asked too often falls silent.
@@ -61,6 +64,7 @@ def test_a_host_without_an_address_is_reported() -> None:
     assert "nowhere.invalid:9092" in str(caught.value)
 
 
+@BEFORE_READING
 def test_a_port_that_never_answers_is_reported_within_the_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
@@ -106,6 +110,7 @@ def test_a_broker_that_falls_silent_keeps_no_one_from_closing(
             mortal.nodes[0].resume()
 
 
+@BEFORE_READING
 def test_an_isolation_level_said_twice_has_to_agree(kafka: Addresses) -> None:
     both = {
         "stream.kafka.isolation.level": "read_committed",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from tests.kafka.conftest import stream_of
+from tests.kafka.paths import BEFORE_READING
 
 import streamfactory
 from streamfactory.spi import (
@@ -225,6 +226,7 @@ def test_a_checkpoint_that_retention_overtook_is_a_loss(
     assert (loss.start, loss.end, loss.cause) == (10, 15, "retention")
 
 
+@BEFORE_READING
 def test_starts_that_a_group_cannot_have_are_refused(
     topics: Topics, topic: str, group: Group
 ) -> None:
@@ -233,6 +235,7 @@ def test_starts_that_a_group_cannot_have_are_refused(
     assert "a consumer group cannot start at" in str(caught.value)
 
 
+@BEFORE_READING
 def test_single_partitions_are_not_for_groups(
     topics: Topics, topic: str, group: Group
 ) -> None:

@@ -6,11 +6,10 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.conformance.parts import chapters, run_part, slow_cases
 
 from streamfactory.backends.kafka.harness import KafkaHarness
-from streamfactory.conformance.runner import Outcome, run
-from streamfactory.conformance.subject import find_subject
-from streamfactory.conformance.suite import ConformanceSuite
+from streamfactory.conformance.runner import Outcome, all_cases
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,19 +34,21 @@ class Native(KafkaHarness):
 
 
 def test_the_quick_kit_passes() -> None:
-    subject = find_subject("kafka")
-    results = list(run(subject.backend, KafkaHarness, subject.plugins, quick=True))
-    outcomes = Counter(result.outcome for result in results)
-    assert [r for r in results if r.outcome is Outcome.FAILED] == []
+    cases = [case for case in all_cases() if not case.slow]
+    outcomes = Counter(result.outcome for result in run_part(KafkaHarness, cases))
     assert outcomes[Outcome.PASSED] > 70
 
 
-@pytest.mark.long("the whole kit on a broker: minutes")
-class TestKafka(ConformanceSuite):
-    harness = KafkaHarness
+@pytest.mark.long("slow cases on a broker: minutes")
+def test_the_slow_cases_pass() -> None:
+    run_part(KafkaHarness, slow_cases())
 
 
-@pytest.mark.long("the whole kit on a broker: minutes")
+@pytest.mark.long("large parts of the kit once more")
 @pytest.mark.usefixtures("native")
-class TestKafkaNatively(ConformanceSuite):
-    harness = Native
+def test_the_compiled_path_reads_and_writes_as_the_python_one() -> None:
+    """Compiled code fetches and sends: rows, positions, commits and what a client
+    reports of its connection; administration and groups have no such code."""
+    parts = ("reading", "holding", "envelopes", "metadata", "lifecycle", "metrics")
+    parts += ("connections", "processes", "writing", "commits", "kills")
+    run_part(Native, chapters(*parts))

@@ -13,6 +13,7 @@ import pytest
 from tests.certificates import KEY_PASSWORD
 from tests.kafka.broker import PASSWORD, USER
 from tests.kafka.conftest import stream_of
+from tests.kafka.paths import BEFORE_READING
 from tests.kafka.streams import drain, opened, reading, values
 
 from streamfactory.backends.kafka.security import java_security
@@ -71,6 +72,7 @@ def test_ssl(kafka: Addresses, filled: str) -> None:
     reads(kafka.ssl, filled, prop(security_protocol="SSL", ssl_ca_location=ca))
 
 
+@BEFORE_READING
 def test_mutual_tls_with_a_locked_key(
     kafka: Addresses, filled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,6 +87,7 @@ def test_mutual_tls_with_a_locked_key(
     reads(kafka.ssl, filled, more)
 
 
+@BEFORE_READING
 def test_certificates_as_javas_client_names_them(kafka: Addresses, filled: str) -> None:
     more = prop(
         security_protocol="SSL",
@@ -97,6 +100,7 @@ def test_certificates_as_javas_client_names_them(kafka: Addresses, filled: str) 
     reads(kafka.ssl, filled, more)
 
 
+@BEFORE_READING
 def test_certificates_as_pinot_writes_them(kafka: Addresses, filled: str) -> None:
     def der(name: str) -> str:
         text = Path(certificate(kafka, name)).read_text()
@@ -126,6 +130,7 @@ def test_sasl(
     reads(kafka.sasl, filled, more)
 
 
+@BEFORE_READING
 def test_sasl_as_javas_client_writes_it_over_tls(kafka: Addresses, filled: str) -> None:
     login = (
         "org.apache.kafka.common.security.scram.ScramLoginModule required "
@@ -155,6 +160,7 @@ def test_a_bearers_token(kafka: Addresses, filled: str) -> None:
     reads(kafka.sasl, filled, bearer(principal=USER))
 
 
+@BEFORE_READING
 def test_a_bearers_token_serves_a_writer(
     kafka: Addresses, topic: str, topics: Topics
 ) -> None:
@@ -181,6 +187,7 @@ def refusal(
     return text
 
 
+@BEFORE_READING
 def test_a_bearers_token_that_cannot_be_had_is_reported(
     kafka: Addresses, filled: str
 ) -> None:
@@ -189,6 +196,7 @@ def test_a_bearers_token_that_cannot_be_had_is_reported(
     assert "principle=alice" in text
 
 
+@BEFORE_READING
 def test_credentials_of_a_writer_serve_a_reader(kafka: Addresses, filled: str) -> None:
     more = {
         key.replace("consumer", "producer"): value
@@ -218,6 +226,7 @@ def test_a_wrong_password_is_reported_at_once_and_not_shown(
     assert "wr0ng-passw0rd" not in text
 
 
+@BEFORE_READING
 def test_a_third_party_among_the_authorities_is_not_trusted(
     kafka: Addresses, filled: str
 ) -> None:
@@ -227,6 +236,7 @@ def test_a_third_party_among_the_authorities_is_not_trusted(
     assert "certificate" in text
 
 
+@BEFORE_READING
 def test_plain_text_to_a_port_of_tls_reports_it(kafka: Addresses, filled: str) -> None:
     quick = {"stream.kafka.connection.timeout.millis": "2000"}
     text = refusal(ConnectionFailed, kafka.ssl, filled, quick)
@@ -234,6 +244,7 @@ def test_plain_text_to_a_port_of_tls_reports_it(kafka: Addresses, filled: str) -
     assert "security.protocol" in text
 
 
+@BEFORE_READING
 def test_tls_to_a_port_of_plain_text_reports_it(kafka: Addresses, filled: str) -> None:
     more = prop(security_protocol="SSL", ssl_ca_location=certificate(kafka, "ca.pem"))
     quick = {"stream.kafka.connection.timeout.millis": "2000"}
@@ -255,6 +266,7 @@ def test_a_forbidden_topic_is_reported_by_name(
     assert filled in text
 
 
+@BEFORE_READING
 def test_keys_that_are_ours_are_refused_with_what_to_say(kafka: Addresses) -> None:
     more = prop(auto_offset_reset="x", enable_auto_commit="true", bootstrap_servers="a")
     with pytest.raises(ConfigError) as caught, opened(stream_of("a:1", "t") | more):
@@ -264,6 +276,7 @@ def test_keys_that_are_ours_are_refused_with_what_to_say(kafka: Addresses) -> No
     assert f"{PROP}enable.auto.commit" in text
 
 
+@BEFORE_READING
 def test_an_unknown_setting_of_the_client_is_named(kafka: Addresses) -> None:
     more = prop(fetch_wiat_ms="1")
     with opened(stream_of(kafka.bootstrap, "t") | more) as source:
@@ -275,6 +288,7 @@ def test_an_unknown_setting_of_the_client_is_named(kafka: Addresses) -> None:
     assert "fetch.wiat.ms" in str(caught.value)
 
 
+@BEFORE_READING
 @pytest.mark.parametrize(
     ("given", "what"),
     [
@@ -308,6 +322,7 @@ def test_what_only_java_can_read_is_refused_with_the_way_out(
     assert caught.value.remedy
 
 
+@BEFORE_READING
 def test_a_login_with_quotes_and_semicolons_is_read_whole() -> None:
     text = (
         "org.apache.kafka.common.security.plain.PlainLoginModule required\n"

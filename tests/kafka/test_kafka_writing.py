@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.kafka.conftest import stream_of
+from tests.kafka.paths import BEFORE_WRITING
 
 from streamfactory.spi import (
     ConfigError,
@@ -286,6 +287,7 @@ def test_rows_of_a_sink_without_a_staging_location_stay_with_it(
     assert len(values(kafka, topic)) == BIG.num_rows
 
 
+@BEFORE_WRITING
 def test_a_staging_location_that_cannot_be_reached_is_reported(
     properties: dict[str, str], tmp_path: Path
 ) -> None:
@@ -299,6 +301,7 @@ def test_a_staging_location_that_cannot_be_reached_is_reported(
     assert "staging.location" in str(caught.value)
 
 
+@BEFORE_WRITING
 def test_uncommitted_rows_are_swept_by_age(
     kafka: Addresses, topic: str, properties: dict[str, str], tmp_path: Path
 ) -> None:
@@ -319,6 +322,7 @@ def test_uncommitted_rows_are_swept_by_age(
     assert [file.exists() for file in (old, young, strange)] == [False, True, True]
 
 
+@BEFORE_WRITING
 def test_an_aborted_attempt_leaves_no_file(
     properties: dict[str, str], topic: str, tmp_path: Path
 ) -> None:
@@ -384,6 +388,7 @@ def test_messages_of_ten_megabytes_are_written(
     assert [len(value) for value in values(kafka, topic)] == [10_000_000, 1]
 
 
+@BEFORE_WRITING
 @pytest.mark.parametrize("key", ["transactional.id", "acks", "transaction.timeout.ms"])
 def test_client_settings_that_are_ours_are_refused(
     properties: dict[str, str], key: str
@@ -406,6 +411,7 @@ def test_compression_and_batching_pass_to_the_client(
     assert len(values(kafka, topic)) == BIG.num_rows
 
 
+@BEFORE_WRITING
 def test_a_topic_that_is_not_there_is_reported_before_anything_is_written(
     kafka: Addresses,
 ) -> None:
@@ -417,6 +423,7 @@ def test_a_topic_that_is_not_there_is_reported_before_anything_is_written(
         sink.put(rows(1), writer_id="w")
 
 
+@BEFORE_WRITING
 def test_a_broker_that_does_not_answer_is_reported_in_time() -> None:
     options = {
         "stream.kafka.connection.timeout.millis": "1500",

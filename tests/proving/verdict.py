@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Verdict:
-    """Rows lost, rows there twice, kills or cuts made, damaged inputs; they add up."""
+    """Rows lost, rows there twice, kills or cuts made, inputs; they add up."""
 
     lost: int = 0
     twice: int = 0
     kills: int = 0
     inputs: int = 0
-    """Damaged inputs that were fed to entry points."""
+    """Damaged inputs that were fed to entry points, or broken backends to the kit."""
     findings: int = 0
-    """Those of them that caused something that no input may."""
+    """Those of them with a result that they may not have."""
     notes: list[str] = field(default_factory=list)
     """What is worth telling."""
 

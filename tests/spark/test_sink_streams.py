@@ -105,7 +105,7 @@ def test_a_kill_between_any_two_steps_loses_nothing_and_repeats_nothing(
     assert query.out.column("id") == rows
 
 
-@pytest.mark.long("five kills of a query")
+@pytest.mark.long("three kills of a query")
 def test_kills_at_random_lose_nothing_and_repeat_nothing(
     query: Query, topic: Topic, faults: Faults
 ) -> None:
@@ -114,7 +114,7 @@ def test_kills_at_random_lose_nothing_and_repeat_nothing(
     rows = fill(topic, epochs=8)
     query.format = "dying"
     chance = random.Random(20261121)
-    for _ in range(5):
+    for _ in range(3):
         faults.order(chance.choice(STEPS), passes=chance.randint(0, 2))
         running = query.start(query.frame(maxOffsetsPerTrigger="30"))
         with suppress(StreamingQueryException):

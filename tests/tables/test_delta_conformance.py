@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import pytest
+from tests.conformance.parts import run_part, slow_cases
 
 from streamfactory.backends.delta.harness import DeltaHarness
-from streamfactory.conformance.runner import Outcome, all_cases, run
-from streamfactory.conformance.subject import find_subject
-from streamfactory.conformance.suite import ConformanceSuite
+from streamfactory.conformance.runner import Outcome, all_cases
 
 PASSED = 51
 """Cases that are not slow, and that a type which is only read can pass."""
 
 
-@pytest.mark.long("the slow cases write a thousand commits")
-class TestDelta(ConformanceSuite):
-    harness = DeltaHarness
+@pytest.mark.long("they write a thousand commits")
+def test_the_slow_cases_pass() -> None:
+    run_part(DeltaHarness, slow_cases())
 
 
 def test_the_quick_kit_passes() -> None:
-    subject = find_subject("delta")
     cases = [case for case in all_cases() if not case.slow]
-    results = list(run(subject.backend, subject.harness, subject.plugins, cases=cases))
-    wrong = [r.case.name for r in results if r.outcome is Outcome.FAILED]
-    assert not wrong
+    results = run_part(DeltaHarness, cases)
     assert sum(r.outcome is Outcome.PASSED for r in results) >= PASSED

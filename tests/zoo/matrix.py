@@ -6,19 +6,25 @@ Each row is a broken backend, the case that has to fail, and other cases that fa
 from __future__ import annotations
 
 import logging
+import random
+import re
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from unittest import mock
 
+from tests.conformance.parts import with_needs
 from tests.zoo import capabilities, committers, processes, readers, servers, writers
 from tests.zoo.registry import ZOO, BrokenBackend
 
-from streamfactory.conformance.case import CASES
+from streamfactory.conformance import bench, leaks, patience
+from streamfactory.conformance.case import CASES, Case
 from streamfactory.conformance.runner import Outcome, all_cases, run
 from streamfactory.spi import Backend, hookimpl
 from streamfactory.wiring.plugins.manager import PluginManager
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Iterable, Iterator
 
 __all__ = [
     "PAGE",
@@ -40,7 +46,8 @@ _HEAD = """# The zoo
 The conformance kit is tested on broken backends. Each has one defect and is otherwise
 correct. The case meant for the defect has to fail, and at most three others. A case
 that needs a failed one is not run: reports name causes rather than consequences.
-The suite checks every row.
+The suite runs the case meant for each backend and a sample of the others;
+`make prove PATHS=zoo` runs all and checks every row.
 
 | broken backend | what is wrong | caught by | and by |
 |---|---|---|---|
@@ -63,17 +70,87 @@ def plugins_for(backend: Backend) -> PluginManager:
     return plugins
 
 
-def failed_cases(broken: BrokenBackend, without: Container[str] = ()) -> list[str]:
-    """The cases that a backend fails, without those named.
+def failed_cases(
+    broken: BrokenBackend, cases: Iterable[Case] | None = None, seed: int = 0
+) -> list[str]:
+    """The names of those cases, by default of the whole kit, that a backend fails.
 
-    Slow ones are left out, but for a backend that only such a case can catch.
+    Slow cases are left out, unless only a slow case can catch the backend.
     """
-    backend = broken.backend
-    cases = [case for case in all_cases() if case.name not in without]
+    cases = all_cases() if cases is None else cases
     quick = not CASES[broken.caught_by].slow
-    plugins = plugins_for(backend)
-    results = run(backend, broken.harness, plugins, cases=cases, quick=quick)
-    return [r.case.name for r in results if r.outcome is Outcome.FAILED]
+    plugins = plugins_for(broken.backend)
+    with hurried():
+        results = run(
+            broken.backend,
+            broken.harness,
+            plugins,
+            cases=cases,
+            quick=quick,
+            seed=seed,
+        )
+        return [r.case.name for r in results if r.outcome is Outcome.FAILED]
+
+
+@contextmanager
+def hurried() -> Iterator[None]:
+    """Shorten what the kit waits before it concludes that nothing will come.
+
+    The backends of the zoo run in this process and answer at once, or never.
+    """
+    with ExitStack() as stack:
+        for module, name, value in _HURRY:
+            stack.enter_context(mock.patch.object(module, name, value))
+        yield
+
+
+_HURRY: Final = (
+    (patience, "SECONDS", 1.0),
+    (bench, "_ATTEMPTS", 2),
+    (leaks, "_SETTLE", 0.3),
+    (leaks, "_LOOKS", 8),
+)
+
+
+def sampled_cases(broken: BrokenBackend, others: int) -> list[Case]:
+    """The case that catches a backend and a seeded sample of others, in their order.
+
+    With each case come those that it needs: a case whose needs fail is not run.
+    """
+    cases = all_cases()
+    chance = random.Random(broken.name)
+    pool = [one.name for one in cases if not one.slow and one.name not in WAITING]
+    chosen = {broken.caught_by, *chance.sample(pool, others)}
+    return with_needs(one for one in cases if one.name in chosen)
+
+
+WAITING: Final = {
+    "deadlines_are_honoured",
+    "closing_wakes_a_blocked_fetch",
+    "an_empty_result_is_a_batch_with_its_state",
+    "an_empty_fetch_returns_within_its_time_slice",
+}
+"""Cases that wait for most of the kit's time: in no sample."""
+
+
+def row(broken: BrokenBackend, others: Iterable[str]) -> str:
+    """A line of the page."""
+    also = ", ".join(f"`{name}`" for name in others) or "none"
+    return f"| {broken.name} | {broken.doc} | `{broken.caught_by}` | {also} |"
+
+
+def others_on_page(broken: BrokenBackend) -> list[str]:
+    """The other cases that the page names for a backend.
+
+    Raises:
+        ValueError: The page has no row for it, or another one.
+    """
+    start = row(broken, ()).removesuffix("none |")
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        if line.startswith(start):
+            return re.findall("`([^`]+)`", line.removeprefix(start))
+    msg = f"docs/zoo.md has no row {start!r}: run python -m tests.zoo.matrix"
+    raise ValueError(msg)
 
 
 def table() -> str:
@@ -81,8 +158,7 @@ def table() -> str:
     rows = []
     for broken in ZOO.values():
         others = [n for n in failed_cases(broken) if n != broken.caught_by]
-        also = ", ".join(f"`{name}`" for name in others) or "none"
-        rows.append(f"| {broken.name} | {broken.doc} | `{broken.caught_by}` | {also} |")
+        rows.append(row(broken, others))
     return _HEAD + "\n".join(rows) + "\n"
 
 

@@ -372,6 +372,11 @@ class SupportsOneThreadOnly(LogMetadata):
 class IgnoresWake(LogConsumer):
     """It defines `wake`, which has no effect."""
 
+    def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
+        # Later than a close may be, and no longer: the kit waits for it.
+        timeout = min(limits.timeout, 1.5)
+        return super().fetch_messages(start, end, replace(limits, timeout=timeout))
+
     def wake(self) -> None:
         return
 

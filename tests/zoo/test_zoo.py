@@ -7,7 +7,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.zoo.matrix import PAGE, failed_cases, plugins_for
+from tests.zoo import matrix, proving
+from tests.zoo.matrix import (
+    PAGE,
+    WAITING,
+    failed_cases,
+    others_on_page,
+    plugins_for,
+    row,
+    sampled_cases,
+)
 from tests.zoo.registry import ZOO, BrokenBackend
 from tests.zoo.servers import TlsHarness
 
@@ -18,17 +27,14 @@ from streamfactory.conformance.specimens import durable, envelopes, forgetful
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from streamfactory.spi import Backend
 
 MOST_OTHERS = 3
-WAITING = {
-    "deadlines_are_honoured",
-    "closing_wakes_a_blocked_fetch",
-    "an_empty_result_is_a_batch_with_its_state",
-    "an_empty_fetch_returns_within_its_time_slice",
-}
-"""Cases that wait for half of the kit's time; tried on those whom they are to catch."""
+"""Other cases that a broken backend fails at most."""
+SAMPLE = 6
+"""Other cases that the suite runs on each."""
 
 
 @pytest.fixture(autouse=True)
@@ -40,15 +46,15 @@ def _quiet() -> Iterator[None]:
     logger.setLevel(level)
 
 
-@pytest.mark.long("the kit runs on each of 60 broken backends")
+@pytest.mark.slow("the kit runs on each of 90 broken backends")
 @pytest.mark.parametrize("broken", ZOO.values(), ids=ZOO)
-def test_a_broken_backend_fails_its_case_and_few_other_cases(
+def test_a_broken_backend_fails_its_case_and_of_others_those_on_the_page(
     broken: BrokenBackend,
 ) -> None:
-    failed = failed_cases(broken, WAITING - {broken.caught_by})
+    """Of the others a sample is run; ``make prove PATHS=zoo`` runs all."""
+    failed = failed_cases(broken, sampled_cases(broken, SAMPLE))
     assert broken.caught_by in failed
-    others = [name for name in failed if name != broken.caught_by]
-    assert len(others) <= MOST_OTHERS
+    assert set(failed) <= {broken.caught_by, *others_on_page(broken)}
 
 
 @pytest.mark.parametrize(
@@ -90,13 +96,38 @@ def test_every_broken_backend_names_an_existing_case() -> None:
 
 
 def test_the_page_has_a_row_for_each_broken_backend() -> None:
-    page = PAGE.read_text()
-    rows = {
-        f"| {broken.name} | {broken.doc} | `{broken.caught_by}` |"
-        for broken in ZOO.values()
-    }
-    assert {row for row in rows if row not in page} == set()
-    assert page.count("\n| ") == len(ZOO) + 1
+    others = {broken.name: others_on_page(broken) for broken in ZOO.values()}
+    assert [name for name in others if len(others[name]) > MOST_OTHERS] == []
+    assert PAGE.read_text().count("\n| ") == len(ZOO) + 1
+
+
+def test_a_sample_has_the_case_that_catches_and_all_that_it_needs() -> None:
+    for broken in ZOO.values():
+        sample = sampled_cases(broken, SAMPLE)
+        names = [case.name for case in sample]
+        assert broken.caught_by in names
+        assert len(names) > SAMPLE
+        for case in sample:
+            assert set(case.needs) <= set(names[: names.index(case.name)])
+
+
+def test_samples_of_all_backends_have_most_cases_of_the_kit() -> None:
+    sampled = {c.name for broken in ZOO.values() for c in sampled_cases(broken, SAMPLE)}
+    pool = {case.name for case in all_cases() if not case.slow} - WAITING
+    assert pool - sampled == set()
+
+
+@pytest.mark.slow("runs the whole kit")
+def test_a_wrong_row_of_the_page_is_a_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken, page = ZOO["AbortsOnce"], tmp_path / "zoo.md"
+    wrong = row(broken, ["an_empty_epoch_commits"])
+    page.write_text(PAGE.read_text().replace(row(broken, ()), wrong))
+    monkeypatch.setattr(matrix, "PAGE", page)
+    monkeypatch.setattr(proving, "ZOO", {broken.name: broken})
+    verdict = proving.prove(1, 0, tmp_path)
+    assert (verdict.inputs, verdict.findings, verdict.good) == (1, 1, False)
 
 
 def test_needed_cases_run_first() -> None:

@@ -1,0 +1,55 @@
+"""Parts of the kit, for a second harness of a type: what can differ there.
+
+One run of a type has the whole kit. Where the same type is run again, over TLS, by
+another format or transport, or by compiled code, the docstring of the test states what
+the repetition is for, and it runs the chapters that this can influence.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from streamfactory.conformance.runner import Outcome, all_cases, run
+from streamfactory.conformance.subject import subject_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from streamfactory.conformance.case import Case
+    from streamfactory.conformance.runner import Result
+
+
+def chapters(*names: str) -> list[Case]:
+    """The cases of modules of `streamfactory.conformance.cases`, and all they need."""
+    modules = {f"streamfactory.conformance.cases.{name}" for name in names}
+    cases = all_cases()
+    missing = modules - {case.body.__module__ for case in cases}
+    assert not missing, f"no such chapters: {missing}"
+    return with_needs(case for case in cases if case.body.__module__ in modules)
+
+
+def slow_cases() -> list[Case]:
+    """The cases that ``--quick`` leaves out, for a type whose quick kit another test
+    runs: what they need passes there."""
+    return [case for case in all_cases() if case.slow]
+
+
+def with_needs(cases: Iterable[Case]) -> list[Case]:
+    """Cases and those that they build on, in the order of the kit."""
+    chosen = {case.name for case in cases}
+    ordered = all_cases()
+    for case in reversed(ordered):  # what a case needs precedes it
+        if case.name in chosen:
+            chosen.update(case.needs)
+    return [case for case in ordered if case.name in chosen]
+
+
+def run_part(harness: type[Any], cases: Iterable[Case]) -> list[Result]:
+    """Run cases on a harness; none fails. Returns the results."""
+    subject = subject_of(harness)
+    results = list(run(subject.backend, harness, subject.plugins, cases=cases))
+    failed = [(r.case.name, r.reason) for r in results if r.outcome is Outcome.FAILED]
+    assert failed == []
+    passed = [r for r in results if r.outcome is Outcome.PASSED]
+    assert len(passed) > len(results) / 4, "most cases were skipped"
+    return results
