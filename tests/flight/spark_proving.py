@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.flight.proving import free_port, serve, wait_for
+from tests.flight.proving import serve, wait_for
 from tests.flight.spark_driver import topic
 from tests.proving.children import Child
 from tests.proving.drivers import Driver
 from tests.proving.java import missing_java
 from tests.proving.numbers import store_at
+from tests.proving.ports import free_port
 from tests.proving.verdict import Verdict
 from tests.spark.queries import QueryProof
 
