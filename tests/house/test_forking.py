@@ -103,6 +103,8 @@ def test_a_program_is_ended_by_signals(start: str, number: int, tmp_path: Path) 
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.05)
         process.send_signal(number)
+        assert process.stdout.read() == ""
+        os.kill(process.pid, number)  # it is a zombie until it is waited for
         assert process.wait(300) == -number
         process.kill()  # it has ended: nothing happens
         with pytest.raises(ProcessLookupError):

@@ -150,7 +150,8 @@ class Node:
             except subprocess.TimeoutExpired:
                 how = signal.SIGKILL
         if how is signal.SIGKILL:
-            os.killpg(group, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended by itself
+                os.killpg(group, signal.SIGKILL)
             process.wait(STOP)
         return how is signal.SIGTERM
 
@@ -218,6 +219,8 @@ class Cluster:
     def start(self) -> None:
         """Start all nodes that do not run, and wait until they answer."""
         for node in self.nodes:
+            if not node.lives:  # the test that saw it end has failed, and no other
+                node.end(signal.SIGKILL)
             if not node.runs:
                 node.start(self._run)
         self.wait()

@@ -231,12 +231,24 @@ class Program(_real[Any]):
             readable, _, _ = select.select([self._ended], [], [], slice_)
             with self._guard:
                 if readable and self.returncode is None:
-                    answer = self._ended.recv(_PID.size)
-                    self.returncode = _PID.unpack(answer)[0] if answer else -1
-                    self._ended.close()
+                    self.returncode = _taken(self._ended)
             if not readable and left == 0:
                 return None
         return self.returncode
+
+
+def _taken(ended: socket.socket) -> int:
+    """The exit status that has arrived; its process is a zombie no more."""
+    with ended:
+        answer = ended.recv(_PID.size)
+        with suppress(OSError):
+            ended.shutdown(socket.SHUT_WR)
+            ended.recv(1)  # returns when the server has waited for the process
+    if not answer:
+        msg = "the server that forks programs has ended"
+        raise RuntimeError(msg)
+    status: int = _PID.unpack(answer)[0]
+    return status
 
 
 def install() -> None:
@@ -301,12 +313,17 @@ def _serve(requests: socket.socket) -> Request | None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wakes.fileno())
     running: dict[int, socket.socket] = {}
+    zombies: dict[socket.socket, int] = {}
     while True:
-        readable, _, _ = select.select([requests, woken], [], [])
-        if woken in readable:
-            with suppress(BlockingIOError):
-                woken.recv(4096)
-            _report_ends(running)
+        readable, _, _ = select.select([requests, woken, *zombies], [], [])
+        for one in readable:
+            if one is woken:
+                with suppress(BlockingIOError):
+                    woken.recv(4096)
+                _report_ends(running, zombies)
+            elif one is not requests and not one.recv(4096):
+                os.waitpid(zombies.pop(one), 0)
+                one.close()
         if requests not in readable:
             continue
         word, descriptors, _, _ = socket.recv_fds(requests, 1, 4)
@@ -317,9 +334,8 @@ def _serve(requests: socket.socket) -> Request | None:
         pid = os.fork()
         if not pid:
             signal.set_wakeup_fd(-1)
-            for one in (woken, wakes, *running.values()):
-                one.close()
-            requests.close()
+            for other in (requests, woken, wakes, *running.values(), *zombies):
+                other.close()
             return _receive(client, streams)
         for descriptor in streams:
             os.close(descriptor)
@@ -328,14 +344,23 @@ def _serve(requests: socket.socket) -> Request | None:
             client.send(_PID.pack(pid))
 
 
-def _report_ends(running: dict[int, socket.socket]) -> None:
-    with suppress(ChildProcessError):
-        while True:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if not pid:
-                return
-            with running.pop(pid) as client, suppress(OSError):
-                client.send(_PID.pack(os.waitstatus_to_exitcode(status)))
+def _report_ends(
+    running: dict[int, socket.socket], zombies: dict[socket.socket, int]
+) -> None:
+    """Send exit statuses; a process stays a zombie until its owner has its status.
+
+    Until then a signal to it raises no error, as with an executed program.
+    """
+    options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    for pid, client in [*running.items()]:
+        ended = os.waitid(os.P_PID, pid, options)
+        if ended is None:
+            continue
+        status = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+        zombies[client] = pid
+        del running[pid]
+        with suppress(OSError):
+            client.send(_PID.pack(status))
 
 
 # --- in a program ---------------------------------------------------------------
