@@ -111,17 +111,35 @@ def test_a_program_is_ended_by_signals(start: str, number: int, tmp_path: Path) 
             os.kill(process.pid, 0)
 
 
-def test_what_is_read_when_python_starts_needs_an_execution(tmp_path: Path) -> None:
-    code = "import sys; print(sys.flags.utf8_mode)"
-    environment = {**os.environ, "PYTHONUTF8": "1"}
+def test_what_python_reads_when_it_starts_has_its_effect(tmp_path: Path) -> None:
+    code = "import sys; print(sys.flags.utf8_mode, getattr(sys, 'planted', None))"
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.planted = 'here'")
+    for variable, printed in (
+        ({}, "0 None\n"),
+        ({"PYTHONUTF8": "1"}, "1 None\n"),
+        ({"PYTHONPATH": str(tmp_path)}, "0 here\n"),
+    ):
+        done = subprocess.run(
+            script(tmp_path, code),
+            env={**os.environ, **variable},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout == printed
+
+
+def test_temporary_files_go_to_the_folder_of_the_program(
+    start: str, tmp_path: Path
+) -> None:
     done = subprocess.run(
-        script(tmp_path, code),
-        env=environment,
+        script(tmp_path, "import tempfile; print(tempfile.gettempdir())"),
+        env={**os.environ, "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout == "1\n"
+    assert done.stdout == f"{tmp_path}\n"
 
 
 @pytest.mark.parametrize(

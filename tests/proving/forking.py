@@ -24,6 +24,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -140,6 +141,15 @@ def _read_at_start(name: str) -> bool:
     return name.startswith(READ_AT_START) and name != "PYTHONPATH"
 
 
+def _starts_unlike(environment: Mapping[str, str], server: ForkServer) -> bool:
+    """Whether what Python reads when it starts differs from what the server read."""
+    apart = {n: t for n, t in environment.items() if _read_at_start(n)}
+    paths = environment.get("PYTHONPATH", "").split(os.pathsep)
+    return apart != server.environment or any(
+        Path(path, "sitecustomize.py").exists() for path in paths if path
+    )
+
+
 def can_be_forked(command: Sequence[str], options: Mapping[str, Any]) -> bool:
     """Whether a forked program does what an executed one does.
 
@@ -182,8 +192,7 @@ class Program(_real[Any]):
             execute(*given)
             return
         server = _server()
-        apart = {n: t for n, t in environment.items() if _read_at_start(n)}
-        if apart != server.environment:
+        if _starts_unlike(environment, server):
             execute(*given)
             return
         folder = str(Path(os.fsdecode(options["cwd"] or ".")).absolute())
@@ -387,6 +396,7 @@ def _become(request: Request) -> None:
     os.environ.clear()
     os.environ.update(request.environment)
     time.tzset()
+    tempfile.tempdir = None  # another TMPDIR
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         mode, errors = "rww"[number], getattr(sys, name).errors
         stream = os.fdopen(number, mode, closefd=False, errors=errors)
