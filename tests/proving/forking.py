@@ -162,7 +162,7 @@ def can_be_forked(command: Sequence[str], options: Mapping[str, Any]) -> bool:
     match command[1:]:
         case ["-m", name, *_] if name.split(".")[0] == "streamfactory":
             pass
-        case ["-c", code] if code.startswith("from streamfactory."):
+        case ["-c", code] if code.startswith("from streamfactory.conformance."):
             pass
         case [path, *_] if path.endswith(".py"):
             pass
