@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
-from tests.proving import tiers
+from tests.proving import forking, tiers
 from tests.proving.costs import Costs
 from tests.proving.java import quick_options
 from tests.proving.sessions import (
@@ -52,11 +52,19 @@ def no_java(request: pytest.FixtureRequest) -> Iterator[None]:
         pytest.fail("starts Java in this process: start it in a process of its own")
 
 
+@pytest.fixture
+def executed() -> Iterator[None]:
+    """Programs are executed and not forked: the test is about how they start."""
+    with forking.executed():
+        yield
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     tiers.add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    forking.install()
     # A background job of a shell ignores it, and so would the processes of tests.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -47,6 +47,7 @@ def signalled(child: subprocess.Popen[str], marker: Path, number: int) -> Outcom
     return Outcome(child.returncode, out, err)
 
 
+@pytest.mark.usefixtures("executed")
 @pytest.mark.parametrize(("number", "status", "word"), ENDS)
 @pytest.mark.parametrize("words", [["-m", "streamfactory"], ["-c", SCRIPT]])
 def test_signal_while_the_program_is_imported_is_one_line(

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.proving.ports import free_port
 
 from streamfactory.cli.printing import JsonPrinter
 from streamfactory.cli.program import _logging_to
@@ -333,12 +333,10 @@ def test_warnings_are_masked_lines_beside_a_document(
 def test_statistics_of_a_service_and_its_end_are_lines_of_the_log(
     tmp_path: Path,
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     properties = {
         "streamType": "socket",
         "stream.socket.topic.name": "numbers",
-        "stream.socket.listen": f"127.0.0.1:{port}",
+        "stream.socket.listen": f"127.0.0.1:{free_port()}",
         "schema": "id bigint",
         "spool.path": str(tmp_path / "spool"),
     }

@@ -273,6 +273,7 @@ def test_a_command_imports_the_heavy_modules_that_it_needs(
     assert set(done.stdout.splitlines()[-1].split()) == needed
 
 
+@pytest.mark.usefixtures("executed")
 def test_list_costs_little_more_than_an_empty_interpreter() -> None:
     def seconds(*arguments: str) -> float:
         """Of a processor, which a busy machine does not add to."""

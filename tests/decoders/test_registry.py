@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-import socket
 import threading
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from confluent_kafka.schema_registry.protobuf import (
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from tests.decoders.decoding import bad, decode
+from tests.proving.ports import free_port
 
 from streamfactory.decoders.avro.decoder import AvroDecoder, AvroEncoder
 from streamfactory.decoders.protobuf.decoder import ProtobufDecoder, ProtobufEncoder
@@ -343,15 +343,10 @@ def test_a_schema_is_looked_up_where_it_may_not_be_registered(server: Server) ->
 # --- the registry itself ------------------------------------------------------------
 
 
-def unused_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
-
-
 def test_a_registry_that_is_not_there_is_an_error_of_the_connection(
     server: Server,
 ) -> None:
-    server.url = f"http://127.0.0.1:{unused_port()}"
+    server.url = f"http://127.0.0.1:{free_port()}"
     with avro(server, schema=V1) as decoder, pytest.raises(ConnectionFailed) as caught:
         decode(decoder, [b"\0\0\0\0\1\2"])
     assert "could not return schema 1: ConnectError" in str(caught.value)
@@ -481,7 +476,7 @@ def test_what_is_no_url_is_refused(url: str, why: str) -> None:
 
 def test_another_registry_is_asked_where_one_is_down(server: Server) -> None:
     one = server.register(SUBJECT, {"schema": V1})
-    server.url = f"http://127.0.0.1:{unused_port()},{server.url}"
+    server.url = f"http://127.0.0.1:{free_port()},{server.url}"
     with avro(server) as decoder:
         found = decode(decoder, [written(V1, one, {"id": 5})])
     assert found.rows.to_pylist() == [{"id": 5}]

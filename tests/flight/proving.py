@@ -13,6 +13,7 @@ from typing import Final
 from tests.proving.children import DEADLINE, Pack
 from tests.proving.copies import copy_numbers, last_commit, until_done
 from tests.proving.numbers import SCHEMA, batch, everything, numbers_of, store_at
+from tests.proving.ports import free_port
 from tests.proving.verdict import Verdict, compared
 
 from streamfactory.spi import StreamError
@@ -103,11 +104,6 @@ def stream(port: int, topic: str) -> dict[str, str]:
         "stream.flight.topic.name": topic,
         "stream.flight.connection.timeout.millis": "5000",
     }
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 def wait_for(port: int) -> None:

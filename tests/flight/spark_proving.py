@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.flight.proving import free_port, serve, wait_for
+from tests.flight.proving import serve, wait_for
 from tests.flight.spark_driver import topic
 from tests.proving.children import Child
 from tests.proving.drivers import Driver
 from tests.proving.numbers import store_at
+from tests.proving.ports import free_port
 from tests.spark.queries import QueryProof, ids_of, prove_query
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
-from tests.flight.proving import free_port
+from tests.proving.ports import free_port
 
 import streamfactory
 from streamfactory.arrowlog import Epoch

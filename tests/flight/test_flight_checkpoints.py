@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 from tests.flight.conftest import stream
-from tests.flight.proving import free_port
+from tests.proving.ports import free_port
 
 import streamfactory
 from streamfactory.arrowlog import MemoryLog, MemoryLogStore

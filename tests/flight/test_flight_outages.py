@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from tests.certificates import issue_certificates
 from tests.flight.conftest import stream
-from tests.flight.proving import free_port
+from tests.proving.ports import free_port
 
 import streamfactory
 from streamfactory.backends.flight.client.connection import Connection

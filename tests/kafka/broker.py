@@ -11,13 +11,12 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,6 +26,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from tests.kafka.jars import Unavailable, cached, jars, java, locked
 from tests.proving.java import QUICK, missing_java
+from tests.proving.ports import free_ports
 from tests.proving.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -74,15 +74,6 @@ class Addresses:
     """Folder of the certificates: `tests.certificates`."""
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens at."""
-    with ExitStack() as stack:
-        found = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in found:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in found]
-
-
 class Node:
     """One node of a cluster: its files, its ports and its process."""
 
@@ -92,7 +83,8 @@ class Node:
         self.folder = folder / f"node-{number}"
         self.data = self.folder / "data"
         self.log = self.folder / "server.log"
-        self.ports = free_ports(5)
+        first = free_ports(5)
+        self.ports = [*range(first, first + 5)]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -158,7 +150,8 @@ class Node:
             except subprocess.TimeoutExpired:
                 how = signal.SIGKILL
         if how is signal.SIGKILL:
-            os.killpg(group, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended by itself
+                os.killpg(group, signal.SIGKILL)
             process.wait(STOP)
         return how is signal.SIGTERM
 
@@ -226,6 +219,8 @@ class Cluster:
     def start(self) -> None:
         """Start all nodes that do not run, and wait until they answer."""
         for node in self.nodes:
+            if not node.lives:  # the test that saw it end has failed, and no other
+                node.end(signal.SIGKILL)
             if not node.runs:
                 node.start(self._run)
         self.wait()

@@ -10,11 +10,11 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.kafka.broker import free_ports
 from tests.kafka.conftest import stream_of
 from tests.kafka.paths import BEFORE_READING
 from tests.kafka.streams import drain, opened, reading
 from tests.kafka.topics import Topics
+from tests.proving.ports import free_port
 
 from streamfactory.spi import ConfigError, ConnectionFailed, StreamError
 
@@ -39,7 +39,7 @@ def one_message(mortal: Cluster) -> str:
 
 @BEFORE_READING
 def test_no_broker_is_reported_within_the_timeout() -> None:
-    [port] = free_ports(1)
+    port = free_port()
     address = f"127.0.0.1:{port}"
     started = time.monotonic()
     with (
@@ -147,7 +147,7 @@ except Exception as error:
     ids=["unreachable", "ssl", "sasl"],
 )
 def test_few_lines_stand_on_standard_error(more: Mapping[str, str]) -> None:
-    [port] = free_ports(1)
+    port = free_port()
     properties = {**stream_of(f"127.0.0.1:{port}", "clicks"), **QUICK, **more}
     words = [word for pair in properties.items() for word in pair]
     done = subprocess.run(

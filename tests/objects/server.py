@@ -1,14 +1,12 @@
 """A real S3 server for tests: SeaweedFS, whose program comes in a wheel.
 
-It listens on this machine alone, on ports that were free a moment ago.
+It listens on this machine alone, on ports that no other test is given.
 """
 
 from __future__ import annotations
 
 import json
-import random
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import obstore
+from tests.proving.ports import free_ports
 
 HOST = "127.0.0.1"
 BUCKET = "streams"
@@ -55,7 +54,8 @@ class ObjectServer:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        ports = _free_ports(8)
+        first = free_ports(8)
+        ports = [*range(first, first + 8)]
         self.port, self._ports = ports[0], ports
         self.endpoint = f"http://{HOST}:{self.port}"
         self._log = folder / "server.log"
@@ -160,18 +160,3 @@ def _identities() -> dict[str, Any]:
             identity("reader", READER, ["Read", "List"]),
         ]
     }
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports below those that the system hands out by itself."""
-    found: list[int] = []
-    at = random.SystemRandom().randrange(20_000, 30_000)
-    while len(found) < count:
-        at += 1
-        with socket.socket() as one:
-            try:
-                one.bind((HOST, at))
-            except OSError:
-                continue
-        found.append(at)
-    return found

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 import uuid
 
 import pyarrow as pa
+from tests.proving.ports import free_port
 
 from streamfactory.backends.memory import store
 from streamfactory.wiring.config.configure import configure
@@ -22,13 +22,10 @@ def source(properties: dict[str, str]) -> Source:
 
 
 def test_a_source_that_waits_for_its_schema_holds_up_no_other() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     waiting = source(
         {
             "streamType": "socket",
-            "stream.socket.listen": f"127.0.0.1:{port}",
+            "stream.socket.listen": f"127.0.0.1:{free_port()}",
             "stream.socket.connection.timeout.millis": "1500",
         }
     )

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import random
-import socket
 import sys
 import tempfile
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,16 +21,9 @@ PORTS = 4
 @pytest.fixture
 def port() -> int:
     """The first of some ports in a row that nobody listens at."""
-    # Below those that the system hands out by itself.
-    for first in random.sample(range(12_000, 30_000), 200):
-        with ExitStack() as stack:
-            try:
-                for number in range(first, first + PORTS):
-                    stack.enter_context(socket.create_server(("127.0.0.1", number)))
-            except OSError:
-                continue
-            return first
-    raise AssertionError
+    from tests.proving.ports import free_ports
+
+    return free_ports(PORTS)
 
 
 @pytest.fixture

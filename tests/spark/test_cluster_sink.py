@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.proving.java import quick_options
+from tests.proving.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,13 +76,6 @@ class Cluster:
                 stdout=log,
                 stderr=log,
             )
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 def listens(port: int) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from tests.proving.commands import command_of
+from tests.proving.ports import free_port
 from tests.spool.receiving import DEADLINE
 
 import streamfactory
@@ -55,8 +56,7 @@ def service(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 def stream(folder: Path, name: str, **options: str) -> tuple[Path, int]:
     """The file of a stream that listens, and its port."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = int(free.getsockname()[1])
+    port = free_port()
     properties = {
         "streamType": "socket",
         "stream.socket.topic.name": name,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from tests.proving.ports import free_port
 from tests.spool.receiving import DEADLINE, quick_spool, receiving, specimens
 
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
@@ -58,11 +59,6 @@ def silent_server() -> Iterator[int]:
         finally:
             ended.set()
             thread.join()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 def silent(kind: str, folder: Path, port: int) -> dict[str, str]:

@@ -14,6 +14,7 @@ import pytest
 import zmq
 from tests.objects.server import OWNER
 from tests.objects.stage import place
+from tests.proving.ports import free_ports
 from tests.spool.receiving import DEADLINE, receiving
 
 import streamfactory
@@ -125,18 +126,6 @@ def test_a_start_by_time_goes_by_the_receipt(
 # --- senders ------------------------------------------------------------------------
 
 
-def ports(count: int) -> int:
-    """The first of so many ports that nobody has."""
-    while True:
-        with contextlib.ExitStack() as stack:
-            first = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-            begin = int(first.getsockname()[1])
-            with contextlib.suppress(OSError):
-                for port in range(begin + 1, begin + count):
-                    stack.enter_context(socket.create_server(("127.0.0.1", port)))
-                return begin
-
-
 def listening(folder: Path, first: int, last: int, **options: str) -> dict[str, str]:
     return {
         "streamType": "socket",
@@ -178,7 +167,7 @@ class Sender:
 def test_a_sender_reconnects_to_one_port_while_another_continues(
     tmp_path: Path,
 ) -> None:
-    first = ports(2)
+    first = free_ports(2)
     properties = listening(tmp_path, first, first + 1)
     with received(properties) as receiver:
         steady = Sender(first)
@@ -199,7 +188,7 @@ def test_a_sender_reconnects_to_one_port_while_another_continues(
 
 
 def test_rows_of_another_schema_are_refused_and_said(tmp_path: Path) -> None:
-    first = ports(1)
+    first = free_ports(1)
     properties = listening(tmp_path, first, first)
     with received(properties) as receiver:
         good = Sender(first)
@@ -220,7 +209,7 @@ def test_rows_of_another_schema_are_refused_and_said(tmp_path: Path) -> None:
 
 
 def test_a_column_that_the_spool_needs_is_refused(tmp_path: Path) -> None:
-    first = ports(1)
+    first = free_ports(1)
     schema = pa.schema([pa.field("_received", pa.int64())])
     with received(listening(tmp_path, first, first)) as receiver:
         sender = Sender(first, schema)
@@ -234,7 +223,7 @@ def test_a_column_that_the_spool_needs_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_sender_that_leaves_without_a_schema_ends_no_receiver(tmp_path: Path) -> None:
-    first = ports(1)
+    first = free_ports(1)
     properties = listening(tmp_path, first, first)
     with received(properties) as receiver:
         deadline = time.monotonic() + DEADLINE
@@ -260,7 +249,7 @@ def read(stream: Any, numbers: list[int], count: int) -> None:
 
 
 def test_readers_of_one_process_share_an_embedded_receiver(tmp_path: Path) -> None:
-    first = ports(1)
+    first = free_ports(1)
     properties = listening(tmp_path, first, first, spool__receiver="embedded")
     seen: list[list[int]] = [[], []]
     with ThreadPoolExecutor(1) as pool:
@@ -287,7 +276,7 @@ def test_a_spool_in_an_object_store_is_received_and_read(
 ) -> None:
     monkeypatch.setenv("OBJECT_KEY", OWNER.key)
     monkeypatch.setenv("OBJECT_SECRET", OWNER.secret)
-    first = ports(1)
+    first = free_ports(1)
     options = {
         "spool__path": place(),
         "spool__storage__endpoint": object_server.endpoint,

@@ -6,13 +6,13 @@ import builtins
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.proving.commands import command_of
+from tests.proving.ports import free_port
 from tests.ui.conftest import TOKEN, Browser
 
 if TYPE_CHECKING:
@@ -78,13 +78,11 @@ def test_an_address_that_cannot_be_used_is_refused_first(
 ) -> None:
     target = str(world.folder / "configs" / "pipelines" / "delays.toml")
     if command == "spool":
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
         path = world.catalogue / "push.toml"
         path.write_text(
             "[properties]\nstreamType = 'zeromq'\n'stream.zeromq.topic.name' = 't'\n"
             "'stream.zeromq.pattern' = 'push-pull'\n"
-            f"'stream.zeromq.bind' = 'tcp://127.0.0.1:{port}'\n"
+            f"'stream.zeromq.bind' = 'tcp://127.0.0.1:{free_port()}'\n"
             "'spool.path' = 'spool'\n"
         )
         target = "push"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 import pyarrow as pa
 from deltalake import write_deltalake
 from tests.checkpoints.conftest import Topic
+from tests.proving.ports import free_port
 from tests.ui.conftest import HOSTILE, SCRIPT
 
 import streamfactory
@@ -320,8 +321,7 @@ def test_a_thousand_partitions_fit_one_page(world: World, serve: Serve) -> None:
 def test_a_transport_that_can_be_read_once_is_not_connected_to(
     world: World, serve: Serve
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     (world.catalogue / "pull.toml").write_text(
         "name = 'pull'\n[properties]\nstreamType = 'zeromq'\n"
         "'stream.zeromq.topic.name' = 't'\n'stream.zeromq.pattern' = 'push-pull'\n"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 import zmq
+from tests.proving.ports import free_ports
 from tests.zeromq.peers import DEADLINE, numbers_of, properties, rows, subscribed
 
 import streamfactory
@@ -107,23 +106,8 @@ def test_inproc_connects_a_writer_and_a_reader_of_one_process(peers: Peers) -> N
     peers.join()
 
 
-def ports(count: int) -> int:
-    """The first of some free ports that follow each other."""
-    deadline = time.monotonic() + DEADLINE
-    while True:
-        assert time.monotonic() < deadline
-        with ExitStack() as stack, socket.create_server(("127.0.0.1", 0)) as first:
-            start = int(first.getsockname()[1])
-            try:
-                for port in range(start + 1, start + count):
-                    stack.enter_context(socket.create_server(("127.0.0.1", port)))
-            except (OSError, OverflowError):
-                continue
-            return start
-
-
 def test_a_range_of_ports_has_a_partition_for_each_port(peers: Peers) -> None:
-    start = ports(3)
+    start = free_ports(3)
     where = f"tcp://127.0.0.1:{start}-{start + 2}"
 
     def spread(sink: Sink) -> None:
