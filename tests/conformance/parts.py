@@ -49,7 +49,7 @@ def run_part(harness: type[Any], cases: Iterable[Case]) -> list[Result]:
     subject = subject_of(harness)
     results = list(run(subject.backend, harness, subject.plugins, cases=cases))
     failed = [(r.case.name, r.reason) for r in results if r.outcome is Outcome.FAILED]
-    assert failed == []
+    assert not failed, failed
     passed = [r for r in results if r.outcome is Outcome.PASSED]
     assert len(passed) > len(results) / 4, "most cases were skipped"
     return results
