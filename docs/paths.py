@@ -117,7 +117,7 @@ def _rows(nearest: Mapping[str, set[str]]) -> list[list[str]]:
         level[module] = max((level[one] + 1 for one in above), default=0)
         middles = [place[one] for one in above] or [float(len(level))]
         place[module] = sum(middles) / len(middles)
-    for module in sorted(level, key=lambda one: (level[one], place[one])):
+    for module in sorted(level, key=lambda one: (level[one], place[one], one)):
         if level[module] == len(rows):
             rows.append([])
         rows[-1].append(module)

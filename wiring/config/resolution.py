@@ -244,8 +244,8 @@ def _client_problems(
             what = f"stream type {backend.name!r} has no {namespace} client"
             yield Problem(prop.key, f"has no effect: {what}", origin)
         elif key.lower() in hints:
-            what, hint = "is set by streamfactory itself", hints[key.lower()]
-            yield Problem(prop.key, what, origin, hint)
+            what = "is set by streamfactory itself"
+            yield Problem(prop.key, what, origin, hints[key.lower()])
         elif before.text != prop.text:
             what = f"conflicts with {before.key} [{before.origin}]"
             yield Problem(prop.key, what, origin, "keep one of them")
