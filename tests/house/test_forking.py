@@ -146,6 +146,8 @@ def test_temporary_files_go_to_the_folder_of_the_program(
     ("command", "options", "expected"),
     [
         ([sys.executable, "-m", "streamfactory", "list"], {}, True),
+        ([sys.executable, "-m", "streamfactory", "run", "p.toml"], {}, False),
+        ([sys.executable, str(forking.ROOT / "examples" / "flights.py")], {}, False),
         ([sys.executable, "-m", "pytest"], {}, False),
         ([sys.executable, "-c", "pass"], {}, False),
         ([sys.executable, "-X", "importtime", "script.py"], {}, False),

@@ -160,12 +160,16 @@ def can_be_forked(command: Sequence[str], options: Mapping[str, Any]) -> bool:
     if _executing or command[0] != sys.executable or not hasattr(os, "fork"):
         return False
     match command[1:]:
+        case ["-m", "streamfactory", "run", *_]:  # Spark's driver
+            return False
         case ["-m", name, *_] if name.split(".")[0] == "streamfactory":
             pass
         case ["-c", code] if code.startswith("from streamfactory.conformance."):
             pass
         case [path, *_] if path.endswith(".py"):
-            pass
+            # Examples are executed, as their readers do.
+            if Path(path).is_relative_to(ROOT / "examples"):
+                return False
         case _:
             return False
     unlike = ("executable", "preexec_fn", "pass_fds", "shell", "process_group")
