@@ -145,7 +145,11 @@ def _begin(printer: Printer, publisher: Publisher) -> None:
     assert publisher.schema is not None
     if publisher.created:
         printer.note("note", f"the topic {publisher.config.topic!r} was created")
-    printer.note("note", f"schema: {schema_text(publisher.schema)}")
+    guessed = ""
+    if publisher.sampled is not None:
+        names = ", ".join(publisher.schema.names)
+        guessed = f" (guessed from {count(publisher.sampled, 'row')}: {names})"
+    printer.note("note", f"schema: {schema_text(publisher.schema)}{guessed}")
 
 
 def _note_committed(printer: Printer, publisher: Publisher) -> None:

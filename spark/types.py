@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import ArrayType, MapType, StructType
 
 from streamfactory.spark.versions import IN_UTC
 from streamfactory.spi import SchemaMismatch
 from streamfactory.wiring.core.canonical import canonical_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType
 
 _WIDER = {
     pa.uint8(): pa.int16(),
@@ -42,8 +43,33 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema that Spark exchanges for such a DataFrame."""
+    """The Arrow schema that Spark exchanges for such a DataFrame.
+
+    Raises:
+        SchemaMismatch: permanent; a value is a ``variant``, of which Spark makes a
+            struct of two binaries that cannot be told from others.
+    """
+    path = _variant_in(schema, "")
+    if path is not None:
+        msg = f"column {path!r} is of type variant, which streams do not have"
+        remedy = "write to_json(column), or the values that are needed"
+        raise SchemaMismatch(msg, remedy=remedy)
     return to_arrow_schema(schema, **IN_UTC)
+
+
+def _variant_in(kind: DataType, path: str) -> str | None:
+    """Return the dotted path of a variant within a type; None if there is none."""
+    parts: list[tuple[str, DataType]] = []
+    if isinstance(kind, StructType):
+        parts = [(field.name, field.dataType) for field in kind]
+    elif isinstance(kind, ArrayType):
+        parts = [("element", kind.elementType)]
+    elif isinstance(kind, MapType):
+        parts = [("key", kind.keyType), ("value", kind.valueType)]
+    elif kind.typeName() == "variant":
+        return path
+    found = (_variant_in(one, f"{path}.{name}".lstrip(".")) for name, one in parts)
+    return next((one for one in found if one is not None), None)
 
 
 def _type(kind: pa.DataType, name: str) -> pa.DataType:

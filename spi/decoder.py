@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from math import isfinite, isinf
 from typing import TYPE_CHECKING, Any, ClassVar, Final, final
 
@@ -226,8 +227,7 @@ class PerMessageDecoder(MessageDecoder):
                 found, source, unfit = _apart(found, source, schema)
                 errors += unfit
                 batch = _batch(found, schema)
-        names = frozenset(schema.names)
-        odd = [at for at, row in enumerate(found) if not row.keys() <= names]
+        odd = [at for at, row in enumerate(found) if _unknown(row, schema) is not None]
         reported = [
             Misfit(pa.array(rows, pa.int32()), name, _holds_none(name, schema))
             for name, rows in misfits.items()
@@ -259,12 +259,53 @@ def _check_names(
     """Refuse columns that are not in the schema, unless the schema contract decides."""
     names = frozenset(schema.names)
     for row in rows:
-        if row.keys() <= names:
+        path = _unknown(row, schema)
+        if path is None:
             continue
-        lookalikes.update(find_lookalikes(row.keys(), schema.names))
+        if not row.keys() <= names:
+            lookalikes.update(find_lookalikes(row.keys(), schema.names))
         if context.undeclared is None:
-            msg = f"column {min(row.keys() - names)!r} is not in the schema"
+            msg = f"column {path!r} is not in the schema"
             raise _UnfitError(msg)
+
+
+def _unknown(value: Any, fields: Iterable[pa.Field], parent: str = "") -> str | None:
+    """Return the dotted path of a key that fields lack; None if there is none.
+
+    Arrow drops it without an error.
+    """
+    kinds = {field.name: field.type for field in fields}
+    unknown = value.keys() - kinds.keys()
+    if unknown:
+        return f"{parent}{min(unknown)}"
+    for name, one in value.items():
+        found = _unknown_within(one, kinds[name], f"{parent}{name}")
+        if found is not None:
+            return found
+    return None
+
+
+def _unknown_within(value: Any, kind: pa.DataType, path: str) -> str | None:
+    import pyarrow as pa
+
+    types = pa.types
+    if value is None or not types.is_nested(kind):
+        return None
+    if types.is_struct(kind):
+        mapping = isinstance(value, Mapping)
+        return _unknown(value, kind, f"{path}.") if mapping else None
+    if types.is_map(kind):
+        pairs = value.items() if isinstance(value, Mapping) else value
+        item = kind.item_field
+        parts = ((one, item) for _, one in pairs)
+    elif hasattr(kind, "value_field"):
+        parts = ((one, kind.value_field) for one in value)
+    else:
+        return None
+    found = (
+        _unknown_within(one, field.type, f"{path}.{field.name}") for one, field in parts
+    )
+    return next((one for one in found if one is not None), None)
 
 
 def find_lookalikes(found: Iterable[str], columns: Iterable[str]) -> set[str]:
@@ -326,6 +367,11 @@ def _loser(kind: pa.DataType) -> Callable[[Any], bool] | None:
         return lambda v: (
             v is not None and isfinite(v) and isinf(pa.scalar(v, kind).as_py())
         )
+    if types.is_date(kind):
+        return lambda v: isinstance(v, datetime)  # Arrow drops the time of day
+    if types.is_timestamp(kind):
+        naive = kind.tz is None
+        return lambda v: isinstance(v, datetime) and (v.tzinfo is None) != naive
     if not types.is_nested(kind):
         return None
     inner = [_loser(kind.field(at).type) for at in range(kind.num_fields)]

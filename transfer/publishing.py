@@ -155,6 +155,8 @@ class Publisher(Closing):
     ) -> None:
         self.schema: pa.Schema | None = declared
         """Schema of the rows; None until it is known from the first input."""
+        self.sampled: int | None = None
+        """Number of rows that the types of columns were guessed from, if they were."""
         self.created = False
         """Whether this run created the topic."""
         self._sink = sink
@@ -363,8 +365,11 @@ class Publisher(Closing):
         while not stop.is_set():
             with self._naming_columns():
                 found = self._inputs[0].columns(_TURN)
+            if found is not None and expected is None:
+                # Guessed types apply to all later inputs.
+                self.sampled = self._inputs[0].sampled
+                self._expect(found, guessed=self.sampled is not None)
             if found is not None:
-                self._expect(found)  # an inferred schema applies to all later inputs
                 return found
         return None
 
@@ -405,9 +410,9 @@ class Publisher(Closing):
         remedy += columns_of(known)
         raise SchemaMismatch(msg, stream=config.name, remedy=remedy)
 
-    def _expect(self, schema: pa.Schema) -> None:
+    def _expect(self, schema: pa.Schema, *, guessed: bool = False) -> None:
         for one in self._inputs:
-            one.expect(schema)
+            one.expect(schema, guessed=guessed)
 
     def _spread(self, schema: pa.Schema) -> int | None:
         """Return the number of partitions for round-robin.

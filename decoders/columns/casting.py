@@ -7,6 +7,7 @@ values are isolated, so that one bad value does not force a loop over all rows.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final, final
 
 import numpy as np
@@ -21,6 +22,15 @@ if TYPE_CHECKING:
 
 _PIECES: Final = 8
 _DAY: Final = "1970-01-01T"
+_INFINITE: Final = "(?i)^[+-]?inf(inity)?$"
+_WHOLE: Final = "^(0|-?[1-9][0-9]*)$"
+"""Integers as they are printed."""
+_NUMBER: Final = (
+    r"^(-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?|(?i:nan|-?inf(inity)?))$"
+)
+_SHORT: Final = r"^[^1-9]*([0-9]\.?){0,15}([eE].*)?$"
+"""At most 15 digits, which every double keeps."""
+_FLAG: Final = "(?i)^(true|false)$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +52,13 @@ class Casting:
     Args:
         unit: Unit of timestamps given as integers; None if timestamps are text.
         finite: Whether NaN and infinities are faults.
+        exact: Whether texts that a number does not keep are faults: leading zeros, a
+            plus sign, more digits than a double has.
     """
 
     unit: str | None = None
     finite: bool = False
+    exact: bool = False
 
     def cast(
         self, column: pa.Array, field: pa.Field, path: str = ""
@@ -164,13 +177,17 @@ class Casting:
             return from_base64(column).cast(want)
         if pa.types.is_integer(want):
             _check(not has_byte(column, *b"xX"))  # Arrow would accept 0x1F
+        if self.exact:
+            _check_exact(column, want)
         if self.unit is not None and pa.types.is_timestamp(want):
             whole = pc.match_substring_regex(column, "^-?[0-9]+$")
             if pc.all(whole).as_py():
                 return self._cast(column.cast(pa.int64()), want)
             _check(pc.invert(whole))  # mixed columns are split until uniform
-        if pa.types.is_floating(want) and want.bit_width < 64:
-            return self._cast(column.cast(pa.float64()), want)
+        if pa.types.is_floating(want):
+            wide = column.cast(pa.float64())
+            _check_overflow(column, wide)
+            return self._cast(wide, want)
         if pa.types.is_time(want):
             # Arrow casts text to a time of day only through a timestamp.
             return glued(_DAY, column).cast(pa.timestamp(want.unit)).cast(want)
@@ -291,6 +308,34 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 def _entry(kind: pa.DataType) -> list[pa.Field]:
     return [kind.key_field, kind.item_field]
+
+
+def _check_overflow(texts: pa.Array, numbers: pa.Array) -> None:
+    """Refuse numbers that are too large: Arrow makes infinities of them."""
+    infinite = pc.is_inf(numbers)
+    if pc.any(infinite).as_py():
+        _check(pc.match_substring_regex(texts.filter(infinite), _INFINITE))
+
+
+def _check_exact(texts: pa.Array, want: pa.DataType) -> None:
+    """Refuse texts that are not as the number, or the flag, is printed."""
+    if pa.types.is_integer(want) or pa.types.is_decimal(want):
+        _check(pc.match_substring_regex(texts, _WHOLE))
+    elif pa.types.is_boolean(want):
+        _check(pc.match_substring_regex(texts, _FLAG))
+    elif pa.types.is_floating(want):
+        _check(pc.match_substring_regex(texts, _NUMBER))
+        short = pc.match_substring_regex(texts, _SHORT)
+        if pc.all(short).as_py() is False:
+            _check_digits(texts.filter(pc.invert(short)))
+
+
+def _check_digits(texts: pa.Array) -> None:
+    """Refuse numbers whose digits a double does not keep."""
+    shown = texts.cast(pa.float64()).cast(pa.string())
+    for text, other in zip(texts.to_pylist(), shown.to_pylist(), strict=True):
+        if text != other:
+            _check(Decimal(text) == Decimal(other))
 
 
 def _check(fine: pa.Array | bool) -> None:

@@ -93,7 +93,8 @@ class CsvDecoder(MessageDecoder):
         else:
             columns, source = self._part(self._names, texts, messages, findings)
         each = np.array_equal(source, np.arange(len(values)))
-        casting = Casting(self._dialect.unit)
+        exact = self.options["numbers"] == "exact"
+        casting = Casting(self._dialect.unit, exact=exact)
         return answer(
             columns, self._schema, casting, findings, None if each else source
         )

@@ -80,6 +80,13 @@ OPTIONS: Final = (
         aliases=("multiValueDelimiter",),
     ),
     Option(
+        "numbers",
+        "What text a number may have: any that can be parsed, or only text that the "
+        "number keeps, without plus sign, leading zeros and digits beyond its type.",
+        choice("parsed", "exact"),
+        default="parsed",
+    ),
+    Option(
         "null.value",
         "Unquoted text of a null field; empty by default.",
         aliases=("nullStringValue",),

@@ -46,13 +46,13 @@ def infer(
     # One block: Arrow infers types from the first block only.
     options = json.ReadOptions(use_threads=False, block_size=len(whole) + 1)
     try:
-        schema = json.read_json(pa.BufferReader(whole), options).schema
+        rows = json.read_json(pa.BufferReader(whole), options)
     except pa.ArrowInvalid:
         # Arrow's text may quote messages: do not chain it.
         msg = f"{len(lines)} messages have a field with values of different types"
         raise SchemaUnknown(msg, remedy="declare the schema") from None
     sample = pa.array(lines, pa.binary())
-    return declarable(schema, lambda tried: decodes(sample, tried))
+    return declarable(rows, lambda tried: decodes(sample, tried))
 
 
 def _object(text: str) -> dict[str, Any] | None:

@@ -103,7 +103,7 @@ def test_csv_with_names_that_are_no_text_is_refused(tmp_path: Path) -> None:
 def test_json_with_values_that_are_no_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(b'{"a": "' + NO_TEXT + b'"}\n')
-    with pytest.raises(FormatRefused, match="UTF8"):
+    with pytest.raises(FormatRefused, match="a record is not UTF-8"):
         read(path)
 
 

@@ -50,6 +50,8 @@ class Input(ABC):
     """Bytes, for a progress bar; None if unknown."""
     unit: str = "bytes"
     """What `offset` counts: ``bytes`` or ``rows``."""
+    sampled: int | None = None
+    """Number of rows that types were guessed from; None if none were."""
 
     @abstractmethod
     def columns(self, timeout: float) -> pa.Schema | None:
@@ -67,8 +69,13 @@ class Input(ABC):
             FormatRefused: permanent; the input does not have the format.
         """
 
-    def expect(self, schema: pa.Schema) -> None:  # noqa: B027 - most have types of their own
-        """Read columns as these types, if the input has no types."""
+    def expect(self, schema: pa.Schema, *, guessed: bool = False) -> None:  # noqa: B027 - most have types of their own
+        """Read columns as these types, if the input has no types.
+
+        Args:
+            schema: Of the rows.
+            guessed: Whether the types are guessed: then they may not change a value.
+        """
 
     @abstractmethod
     def read(self, timeout: float, most: int) -> pa.RecordBatch | None:

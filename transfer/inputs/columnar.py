@@ -256,7 +256,8 @@ class ParquetInput(Input):
         self.size = path.stat().st_size
         self._rows = batch_rows
         try:
-            self._file = parquet.ParquetFile(path)
+            # 96-bit timestamps in nanoseconds, the default, end in the year 2262.
+            self._file = parquet.ParquetFile(path, coerce_int96_timestamp_unit="us")
             self._schema = self._file.schema_arrow.remove_metadata()
             _validator(name, self._schema)
         except UNREADABLE as error:

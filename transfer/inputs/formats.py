@@ -17,8 +17,9 @@ from streamfactory.spi import (
 )
 from streamfactory.transfer.inputs.base import Input, InputOptions
 from streamfactory.transfer.inputs.columnar import ArrowInput, ParquetInput
+from streamfactory.transfer.inputs.delimited import CsvInput
+from streamfactory.transfer.inputs.jsonlines import JsonInput
 from streamfactory.transfer.inputs.raw import COMPRESSED, Bytes, FileBytes, PipeBytes
-from streamfactory.transfer.inputs.text import CsvInput, JsonInput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,52 +1,60 @@
-"""CSV and JSON lines: records that end with a newline."""
+"""Records of text: they are split here, and the decoders make rows of them."""
 
 from __future__ import annotations
 
-import re
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, Final
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 import numpy as np
 import pyarrow as pa
 
-from streamfactory.spi import DecodeError, FormatRefused, SchemaUnknown
-from streamfactory.spi.nesting import DEEPEST, json_depth
-from streamfactory.transfer.inputs.base import (
-    UNREADABLE,
-    Input,
-    InputOptions,
-    first_line,
+from streamfactory.spi import (
+    DecodeContext,
+    DecodeError,
+    FormatRefused,
+    Partition,
+    SchemaMismatch,
+    SchemaUnknown,
 )
+from streamfactory.spi.arrowjson import to_arrow_json
+from streamfactory.spi.ddl import to_ddl
+from streamfactory.transfer.inputs.base import Input, InputOptions
 from streamfactory.transfer.inputs.raw import Blocks, Bytes
+from streamfactory.transfer.inputs.types import textual, united
+from streamfactory.wiring.plugins.manager import default_manager
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from streamfactory.spi import Decoded, MessageDecoder
 
-_CHUNK: Final = 1024**2
-"""Bytes of CSV that one thread parses."""
-_QUOTE: Final = ord('"')
-_NEWLINE: Final = ord("\n")
-_NULL_FIRST: Final = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*null")
-"""Bytes that begin with a record that is null."""
-_ARRAY_FIRST: Final = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\[")
-_OPENS: Final = np.zeros(256, np.uint8)
-_OPENS[list(b"[{")] = 1
-_REMEDY: Final = "correct the input, or declare other types with --schema"
-_LINES_REMEDY: Final = (
-    "write each object of the array on one line, as `jq -c '.[]'` does"
-)
+    Ends = np.ndarray[Any, np.dtype[np.int64]]
+
+REMEDY: Final = "correct the input, or declare other types with --schema"
+_CONTEXT: Final = DecodeContext(Partition("input", 0))
 
 
-class _ArrayGiven(ValueError):
-    """JSON begins with an array."""
+class Bad(NamedTuple):
+    """A record that cannot be decoded."""
+
+    number: int
+    """Of the records that were decoded together, from 0."""
+    begin: int
+    """Its first byte."""
+    record: bytes
+    what: str
+    """The decoder's reason."""
 
 
-def _remedy(error: Exception) -> str:
-    return _LINES_REMEDY if isinstance(error, _ArrayGiven) else _REMEDY
+class Cause(NamedTuple):
+    """Why a record is refused."""
+
+    what: str
+    remedy: str = REMEDY
+    kind: type[DecodeError | SchemaMismatch] = DecodeError
 
 
 class TextInput(Input):
-    """Records that end with a newline; counted in bytes."""
+    """Records that end with a line end; counted in bytes."""
 
     def __init__(
         self, name: str, source: Bytes, size: int | None, options: InputOptions
@@ -54,21 +62,26 @@ class TextInput(Input):
         self.name = name
         self.size = size
         self._options = options
-        self._expected: Mapping[str, pa.DataType] = {}
+        self._texts = _Decoders(name, self.format)
+        self._expected: pa.Schema | None = None
+        self._guessed = False
+        self._decoder: MessageDecoder | None = None
         self._blocks = Blocks(name, source, self.cut, options.block_size)
         self._block = b""
         """Complete records, of which `_taken` bytes were consumed."""
         self._taken = 0
+        self._rows: int | None = 0
+        """Rows that were read; None if a part was published before."""
 
-    def expect(self, schema: pa.Schema) -> None:
+    def expect(self, schema: pa.Schema, *, guessed: bool = False) -> None:
         """Read columns of these names as these types."""
-        self._expected = {field.name: field.type for field in schema}
+        self._expected, self._guessed, self._decoder = schema, guessed, None
 
     def read(self, timeout: float, most: int) -> pa.RecordBatch | None:
         """The next rows, each of at least one line."""
-        begin = self._blocks.consumed
         if not self._begin(timeout):
             return None
+        begin = self._blocks.consumed
         if self._taken == len(self._block):
             self._block, self._taken = self._blocks.peek(timeout), 0
         end = self._end(most)
@@ -76,12 +89,16 @@ class TextInput(Input):
         self._blocks.first(len(data))
         if not data.strip():
             return None
-        try:
-            return self.parse(data)
-        except UNREADABLE as error:
-            reason = first_line(error)
-            msg = f"{self.name}, bytes {begin} to {begin + len(data)}: {reason}"
-            raise DecodeError(msg, remedy=_remedy(error)) from error
+        if self._decoder is None:
+            options = self._decoder_options()
+            schema = self._schema()
+            self._decoder = self._texts.make(schema, options, exact=self._guessed)
+        decoded = self.decode(self._decoder, self.messages(data))
+        if decoded.errors:
+            raise self._error(self._decoder, data, begin, decoded)
+        if self._rows is not None:
+            self._rows += decoded.rows.num_rows
+        return decoded.rows
 
     @property
     def finished(self) -> bool:
@@ -104,6 +121,7 @@ class TextInput(Input):
 
     def skip(self, offset: int, digest: str) -> None:
         """Go on behind what was published before."""
+        self._rows = None if offset else self._rows
         self._blocks.skip(max(0, offset - self._blocks.consumed))
         if self._blocks.consumed < offset:
             self.refuse(f"it has {self._blocks.consumed} bytes, not {offset}")
@@ -116,251 +134,174 @@ class TextInput(Input):
         """Close; twice is fine."""
         self._blocks.close()
 
+    # --- of a format --------------------------------------------------------------
+
+    @abstractmethod
     def cut(self, data: bytearray) -> int:
         """Return how many bytes are complete records."""
-        return data.rfind(b"\n") + 1
 
-    def ends(self, data: bytes) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Where the lines of whole records end that are not within quotes."""
-        return np.flatnonzero(np.frombuffer(data, np.uint8) == _NEWLINE) + 1
+    @abstractmethod
+    def ends(self, data: bytes) -> Ends:
+        """Where the records end, behind their line ends."""
+
+    @abstractmethod
+    def messages(self, data: bytes) -> pa.Array:
+        """Whole records as messages of the decoder."""
+
+    def decode(self, decoder: MessageDecoder, messages: pa.Array) -> Decoded:
+        """Call the decoder."""
+        return decoder.decode(messages, _CONTEXT)
+
+    def explain(self, bad: Bad) -> Cause:
+        """Return why a record is refused."""
+        return Cause(bad.what.replace("the message", "a record", 1))
+
+    @abstractmethod
+    def _begin(self, timeout: float) -> bool:
+        """Consume what precedes the rows; False after the timeout."""
+
+    @abstractmethod
+    def _schema(self) -> pa.Schema:
+        """The columns to decode, with the expected types."""
+
+    def _decoder_options(self) -> dict[str, str]:
+        return {}
+
+    # --- records ------------------------------------------------------------------
 
     def _end(self, most: int) -> int:
         """Where so many records of the block end, counted from those taken."""
-        # The last record of an input may have no newline.
-        open_ended = not self._block.endswith(b"\n")
-        if self._block.count(b"\n", self._taken) + open_ended <= most:
-            return len(self._block)
         ends = self.ends(self._block)
         at = int(np.searchsorted(ends, self._taken, "right")) + most - 1
         return int(ends[at]) if at < len(ends) else len(self._block)
 
-    @abstractmethod
-    def parse(self, data: bytes) -> pa.RecordBatch:
-        """Rows of whole records."""
+    def _records(self, data: bytes) -> list[tuple[int, bytes]]:
+        """Return the first byte of each record, and the record."""
+        edges = sorted({0, *self.ends(data).tolist(), len(data)})
+        found = ((begin, data[begin:end]) for begin, end in pairwise(edges))
+        return [one for one in found if one[1].strip()]
 
-    def _begin(self, timeout: float) -> bool:  # noqa: ARG002 - nothing stands before the rows
-        """Consume what precedes the rows; False after the timeout."""
-        return True
+    def _bad(self, decoder: MessageDecoder, data: bytes, decoded: Decoded) -> Bad:
+        """Return the first bad record: the messages may have had several records."""
+        records = self._records(data)
+        values = pa.array([record for _, record in records], pa.binary())
+        errors = self.decode(decoder, values).errors
+        if not errors:  # the records are bad together only
+            return Bad(0, 0, data, decoded.errors[0].what)
+        number = errors[0].message
+        return Bad(number, *records[number], errors[0].what)
 
     def _guess(self, data: bytes) -> pa.Schema:
+        """Guess the types of columns from the first block.
+
+        Raises:
+            FormatRefused: permanent; the block cannot be decoded.
+        """
+        messages, options = self.messages(data), self._decoder_options()
         try:
-            return _settled(self.parse(data).schema)
-        except UNREADABLE as error:
-            reason = first_line(error)
-            msg = f"{self.name} cannot be read as {self.format}: {reason}"
-            raise FormatRefused(msg, remedy=_remedy(error)) from error
+            found = self._texts.infer(messages, options)
+        except SchemaUnknown as error:
+            bad = self._without_schema(data) or Bad(0, 0, data, error.what)
+            raise self._not_of_format(bad) from error
+        decoder = self._texts.make(found, options, exact=True)
+        decoded = self.decode(decoder, messages)
+        if decoded.errors:
+            raise self._not_of_format(self._bad(decoder, data, decoded))
+        self.sampled = decoded.rows.num_rows
+        self._expected, self._guessed = found, True
+        return found
 
+    def _without_schema(self, data: bytes) -> Bad | None:
+        """Return the first record that no schema decodes; None if there is none."""
+        decoder = self._texts.make(pa.schema({"x": pa.string()}), {}, exact=False)
+        decoded = self.decode(decoder, self.messages(data))
+        return self._bad(decoder, data, decoded) if decoded.errors else None
 
-class CsvInput(TextInput):
-    """CSV as RFC 4180 has it: quoted values may hold newlines."""
+    def _not_of_format(self, bad: Bad) -> FormatRefused:
+        cause = self.explain(bad)
+        msg = f"{self.name} cannot be read as {self.format}: {cause.what}"
+        return FormatRefused(msg, remedy=cause.remedy)
 
-    format = "csv"
+    def _error(
+        self, decoder: MessageDecoder, data: bytes, begin: int, decoded: Decoded
+    ) -> DecodeError | SchemaMismatch:
+        bad = self._bad(decoder, data, decoded)
+        what, remedy, kind = self.explain(bad)
+        at = begin + bad.begin
+        place = f"bytes {at} to {at + len(bad.record)}"
+        if self._rows is not None:
+            place = f"row {self._rows + bad.number + 1}, {place}"
+        if self._guessed:
+            remedy = self._fitting_schema(data) or remedy
+        return kind(f"{self.name}, {place}: {what}", remedy=remedy)
 
-    def __init__(
-        self, name: str, source: Bytes, size: int | None, options: InputOptions
-    ) -> None:
-        super().__init__(name, source, size, options)
-        self._names: list[str] | None = None
-
-    def columns(self, timeout: float) -> pa.Schema | None:
-        """The columns of the header, with the types of the first block."""
-        if not self._begin(timeout):
-            return None
-        data = self._blocks.peek(timeout)
-        if not data and not self._blocks.finished:
-            return None
-        if not data.strip():
-            return pa.schema(
-                [
-                    (name, self._expected.get(name, pa.string()))
-                    for name in self._names or ()
-                ]
-            )
-        return self._guess(data)
-
-    def cut(self, data: bytearray) -> int:
-        """Up to the last newline that is not within quotes."""
-        if _QUOTE not in data:
-            return data.rfind(b"\n") + 1
-        return _cut_quoted(data, ord(self._options.delimiter))
-
-    def ends(self, data: bytes) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Where the lines of whole records end that are not within quotes."""
-        ends = super().ends(data)
-        quotes = _quotes(data, ord(self._options.delimiter))
-        return ends if quotes is None else ends[np.searchsorted(quotes, ends) % 2 == 0]
-
-    def parse(self, data: bytes) -> pa.RecordBatch:
-        """Rows of whole records."""
-        from pyarrow import csv
-
-        assert self._names is not None
-        known = {n: kind for n, kind in self._expected.items() if n in self._names}
-        table = csv.read_csv(
-            pa.BufferReader(data),
-            csv.ReadOptions(column_names=self._names, block_size=_CHUNK),
-            csv.ParseOptions(
-                delimiter=self._options.delimiter, newlines_in_values=b'"' in data
-            ),
-            csv.ConvertOptions(column_types=known),
-        )
-        return _one_batch(table)
-
-    def _begin(self, timeout: float) -> bool:
-        if self._names is not None:
-            return True
-        data = self._blocks.peek(timeout)
-        if not data:
-            if not self._blocks.finished:
-                return False
-            msg = f"{self.name} is empty: CSV begins with the names of its columns"
-            raise FormatRefused(msg, remedy="omit it")
-        if self._options.header:
-            header = data[: _first_record(data)]
-            self._names = self._header(header)
-            self._blocks.first(len(header))
-        else:
-            self._names = list(self._expected)
-            if not self._names:
-                msg = f"{self.name} has no header: its columns are unknown"
-                raise SchemaUnknown(msg, remedy="declare them with --schema")
-        return True
-
-    def _header(self, header: bytes) -> list[str]:
-        from pyarrow import csv
-
-        options = csv.ParseOptions(
-            delimiter=self._options.delimiter, newlines_in_values=True
-        )
+    def _fitting_schema(self, data: bytes) -> str | None:
+        """Return the remedy if other types fit, after some were guessed too narrow."""
+        assert self._expected is not None
+        messages, options = self.messages(data), self._decoder_options()
         try:
-            table = csv.read_csv(pa.BufferReader(header + b"\n"), parse_options=options)
-            names: list[str] = table.schema.names
-        except UNREADABLE as error:
-            msg = f"{self.name} has no header: {first_line(error)}"
-            raise FormatRefused(msg, remedy=_REMEDY) from error
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            msg = f"{self.name} has several columns named {twice[0]!r}"
-            raise FormatRefused(msg, remedy="rename its columns")
-        return names
-
-    def skip(self, offset: int, digest: str) -> None:
-        """Go on behind what was published before; the header is still read."""
-        while offset and not self._begin(3600.0):
-            continue
-        super().skip(offset, digest)
+            wider = united(self._expected, self._texts.infer(messages, options))
+            decoder = self._texts.make(wider, options, exact=False)
+            text = to_ddl(wider)
+        except (SchemaUnknown, SchemaMismatch, ValueError):
+            return None
+        if self.decode(decoder, messages).errors:
+            return None
+        return f"the types were guessed: pass --schema {text!r}, which fits these rows"
 
 
-class JsonInput(TextInput):
-    """One JSON object a line."""
+@final
+class _Decoders:
+    """Creates decoders of a format.
 
-    format = "json"
-
-    def columns(self, timeout: float) -> pa.Schema | None:
-        """The columns of the first block."""
-        data = self._blocks.peek(timeout)
-        if not data.strip():
-            if not self._blocks.finished and not data:
-                return None
-            if not self._expected:
-                msg = f"{self.name} is empty: its columns are unknown"
-                raise SchemaUnknown(msg, remedy="declare them with --schema")
-            return pa.schema(list(self._expected.items()))
-        return self._guess(data)
-
-    def parse(self, data: bytes) -> pa.RecordBatch:
-        """Rows of whole records."""
-        from pyarrow import json
-
-        _check_parsable(data)
-        expected = pa.schema(list(self._expected.items())) if self._expected else None
-        table = json.read_json(
-            pa.BufferReader(data),
-            json.ReadOptions(block_size=len(data) + 1),
-            json.ParseOptions(explicit_schema=expected, newlines_in_values=False),
-        )
-        table.validate(full=True)  # Arrow 26 does not check that text is UTF-8
-        return _one_batch(table)
-
-
-def _check_parsable(data: bytes) -> None:
-    """Refuse an array, and records that end the process in Arrow 25's reader of JSON.
-
-    Raises:
-        ValueError: The first record is null or an array, or one is nested too deep.
+    Args:
+        name: Of the input, for messages.
+        format: The decoder's name.
     """
-    if _ARRAY_FIRST.match(data):
-        msg = "one JSON object a line is expected, not an array"
-        raise _ArrayGiven(msg)
-    if _NULL_FIRST.match(data):
-        msg = "a record is null, not an object"
-        raise ValueError(msg)
-    text = np.frombuffer(data, np.uint8)
-    if not len(text):
-        return
-    begins = np.append(0, np.flatnonzero(text[:-1] == _NEWLINE) + 1)
-    # As many as open at all is an upper bound: few records have to be looked at.
-    opened = np.add.reduceat(_OPENS[text], begins, dtype=np.int64)
-    for record in np.flatnonzero(opened > DEEPEST):
-        end = begins[record + 1] if record + 1 < len(begins) else len(data)
-        if json_depth(data[begins[record] : end]) > DEEPEST:
-            msg = f"a record is nested deeper than {DEEPEST} levels"
-            raise ValueError(msg)
 
+    def __init__(self, name: str, format: str) -> None:
+        self._name = name
+        self._plugin = default_manager().decoder(format)
 
-def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    batches = table.combine_chunks().to_batches()
-    if batches:
-        return batches[0]
-    return pa.RecordBatch.from_pylist([], schema=table.schema)
+    def make(
+        self, schema: pa.Schema, options: dict[str, str], *, exact: bool
+    ) -> MessageDecoder:
+        """Create a decoder.
 
+        Args:
+            schema: Columns of its rows; types without text become others that the
+                stream's types can be converted from.
+            options: As text.
+            exact: Whether a text must be as its number is printed.
 
-def _settled(schema: pa.Schema) -> pa.Schema:
-    """Guessed types, without those that say nothing."""
-    return pa.schema([pa.field(field.name, _type(field.type)) for field in schema])
+        Raises:
+            SchemaMismatch: permanent; a type has no text.
+        """
+        texts = {**options, "schema": to_arrow_json(textual(schema))}
+        return self._plugin.decoder(self._parsed(texts, exact=exact), self._name)  # type: ignore[misc]
 
+    def infer(self, messages: pa.Array, options: dict[str, str]) -> pa.Schema:
+        """Return the types that fit messages.
 
-def _type(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_null(kind):
-        return pa.string()
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp("us", tz=kind.tz)
-    if pa.types.is_list(kind):
-        return pa.list_(_type(kind.value_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, _type(field.type)) for field in kind])
-    return kind
+        Raises:
+            SchemaUnknown: config; none do.
+        """
+        # A sample is decoded column by column: the others are unknown.
+        parsed = self._parsed({**options, "unknown.fields": "ignore"}, exact=True)
+        return self._plugin.decoder.infer(messages, parsed)  # type: ignore[union-attr]
 
-
-def _first_record(data: bytes) -> int:
-    """Length of the first record."""
-    newline = data.find(b"\n") + 1
-    while 0 < newline < len(data) and data[:newline].count(_QUOTE) % 2:
-        following = data.find(b"\n", newline) + 1
-        newline = following or len(data)
-    return newline or len(data)
-
-
-def _cut_quoted(data: bytearray, delimiter: int) -> int:
-    """How many bytes are whole records, where some values are quoted."""
-    newline = data.rfind(b"\n")
-    quotes = _quotes(data, delimiter)
-    if quotes is None:
-        return newline + 1
-    while newline >= 0 and np.searchsorted(quotes, newline) % 2:
-        newline = data.rfind(b"\n", 0, newline)
-    return newline + 1
-
-
-def _quotes(
-    data: bytes | bytearray, delimiter: int
-) -> np.ndarray[Any, np.dtype[np.int64]] | None:
-    """Where quotes are; None where none of them holds a newline together.
-
-    A quote within a bare value quotes nothing; then a newline ends the record.
-    """
-    octets = np.frombuffer(data, np.uint8)
-    quotes = np.flatnonzero(octets == _QUOTE)
-    before = octets[np.maximum(quotes[::2] - 1, 0)]
-    opening = (quotes[::2] == 0) | np.isin(before, (delimiter, 10, 13, _QUOTE))
-    return quotes if len(quotes) and opening.all() else None
+    def _parsed(self, texts: dict[str, str], *, exact: bool) -> dict[str, Any]:
+        parsed = {}
+        for option in self._plugin.options:
+            text = texts.get(option.key, option.default)
+            if option.key == "numbers" and exact:
+                text = "exact"
+            if text is None:
+                continue
+            value = parsed[option.key] = option.parse(text)
+            if option.key == "schema" and option.validator is not None:
+                problem = option.validator(value)
+                if problem is not None:
+                    msg = f"{self._name}: the schema {problem}"
+                    raise SchemaMismatch(msg, remedy="declare other columns")
+        return parsed

@@ -367,8 +367,13 @@ def test_bad_value_names_the_place_and_keeps_earlier_rows(
     )
     assert done.status == 1
     assert done.error["error"] == "decode"
-    assert done.error["what"].startswith(f"{path}, bytes 53 to 62: ")
-    assert "invalid value 'x'" in done.error["what"]
+    place = f"{path}, row 11, bytes 58 to 62"
+    what = f"{place}: column 'id' does not contain a valid int64"
+    assert done.error["what"] == what
+    assert done.error["remedy"].startswith(
+        "the types were guessed: pass --schema 'id string, name string', which fits "
+        "these rows"
+    )
     kept = flat(memory)
     assert kept == ROWS[: len(kept)]
     assert kept
