@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    Bytes = memoryview | bytes | bytearray
+
 MARKER: Final = b"\xff\xff\xff\xff"
 END: Final = MARKER + b"\0\0\0\0"
 """The last eight bytes of a stream that its writer finished."""
@@ -93,8 +95,8 @@ def file_blocks(footer: memoryview) -> tuple[list[IpcBlock], list[IpcBlock]]:
         NotIpc: It is none.
     """
     try:
-        fields = _fields(footer, _uint(footer, 0)[0], 4)
-        dictionaries, batches = (_blocks(footer, at) for at in fields[2:])
+        found = fields(footer, target(footer, 0), 4)
+        dictionaries, batches = (_blocks(footer, at) for at in found[2:])
     except struct.error as error:
         msg = "the footer of a file points outside of itself"
         raise NotIpc(msg) from error
@@ -133,7 +135,7 @@ def read_header(data: memoryview, limit: int = _ANY) -> IpcHeader:
         IpcTooLong: The body is longer than the limit.
     """
     try:
-        _, kind_at, content_at, body_at = _fields(data, _uint(data, 0)[0], 4)
+        _, kind_at, content_at, body_at = fields(data, target(data, 0), 4)
         kind = _byte(data, kind_at)[0] if kind_at else 0
         body = _long(data, body_at)[0] if body_at else 0
         if kind not in _KINDS or not content_at:
@@ -144,13 +146,13 @@ def read_header(data: memoryview, limit: int = _ANY) -> IpcHeader:
             raise NotIpc(msg)
         if body > limit:
             raise IpcTooLong(body, limit)
-        content = _target(data, content_at)
+        content = target(data, content_at)
         if kind == ROWS:
             rows, compressed = _read_rows(data, content)
             return IpcHeader(ROWS, body, rows, compressed=compressed)
         if kind == DICTIONARY:
             return _read_dictionary(data, content, body)
-        order_at, fields_at = _fields(data, content, 2)
+        order_at, fields_at = fields(data, content, 2)
         order = _ushort(data, order_at)[0] if order_at else 0
         _count_fields(data, _tables(data, fields_at), _MOST_FIELDS)
     except struct.error as error:
@@ -194,14 +196,14 @@ def _read_rows(
     data: memoryview, at: int
 ) -> tuple[int, tuple[tuple[int, int], ...] | None]:
     """How many rows a batch has, and where its buffers are, if they are compressed."""
-    length_at, _, buffers_at, compression_at = _fields(data, at, 4)
+    length_at, _, buffers_at, compression_at = fields(data, at, 4)
     length = _long(data, length_at)[0] if length_at else 0
     if not 0 <= length < _MOST_ROWS:
         msg = f"a message announces {length} rows"
         raise NotIpc(msg)
     if not compression_at:
         return length, None
-    start, count = _vector(data, buffers_at)
+    start, count = vector(data, buffers_at)
     if start + 16 * count > len(data):
         msg = "the list of buffers ends outside of its header"
         raise NotIpc(msg)
@@ -209,18 +211,18 @@ def _read_rows(
 
 
 def _read_dictionary(data: memoryview, at: int, body: int) -> IpcHeader:
-    id_at, rows_at, delta_at = _fields(data, at, 3)
+    id_at, rows_at, delta_at = fields(data, at, 3)
     if not rows_at:
         msg = "a dictionary came without values"
         raise NotIpc(msg)
     number = _long(data, id_at)[0] if id_at else 0
     delta = bool(_byte(data, delta_at)[0]) if delta_at else False
-    rows, compressed = _read_rows(data, _target(data, rows_at))
+    rows, compressed = _read_rows(data, target(data, rows_at))
     return IpcHeader(DICTIONARY, body, rows, number, delta, compressed)
 
 
 def _blocks(data: memoryview, at: int) -> list[IpcBlock]:
-    start, count = _vector(data, at)
+    start, count = vector(data, at)
     if start + _BLOCK.size * count > len(data):
         msg = "the list of blocks ends outside of its footer"
         raise NotIpc(msg)
@@ -235,18 +237,18 @@ def _blocks(data: memoryview, at: int) -> list[IpcBlock]:
 
 
 def _count_fields(
-    data: memoryview, fields: list[int], left: int, levels: int = _DEEPEST
+    data: memoryview, tables: list[int], left: int, levels: int = _DEEPEST
 ) -> int:
     """How many more fields are allowed.
 
     Tables may share children, so that a short schema can name very many fields.
     """
-    left -= len(fields)
+    left -= len(tables)
     if left < 0 or not levels:
         msg = f"a schema has more than {_MOST_FIELDS} fields, or {_DEEPEST} levels"
         raise NotIpc(msg)
-    for field in fields:
-        children = _tables(data, _fields(data, field, 6)[5])
+    for table in tables:
+        children = _tables(data, fields(data, table, 6)[5])
         left = _count_fields(data, children, left, levels - 1)
     return left
 
@@ -254,8 +256,8 @@ def _count_fields(
 # --- FlatBuffers: what points outside is struct.error ------------------------------
 
 
-def _fields(data: memoryview, at: int, count: int) -> list[int]:
-    """Where the first fields of a table are; 0 for one that is left out."""
+def fields(data: Bytes, at: int, count: int) -> list[int]:
+    """Where the first fields of a table are, at most 6; 0 for one that is left out."""
     table = at - _int(data, at)[0]
     if table < 0:  # which would count from the end
         msg = "negative"
@@ -264,25 +266,25 @@ def _fields(data: memoryview, at: int, count: int) -> list[int]:
     if known >= count:
         found = _SHORTS[count](data, table + 4)
         return [at + offset if offset else 0 for offset in found]
-    return [*_fields(data, at, known), *[0] * (count - known)]
+    return [*fields(data, at, known), *[0] * (count - known)]
 
 
-def _target(data: memoryview, at: int) -> int:
+def target(data: Bytes, at: int) -> int:
     """What a reference leads to."""
     return int(at + _uint(data, at)[0])
 
 
-def _vector(data: memoryview, at: int) -> tuple[int, int]:
+def vector(data: Bytes, at: int) -> tuple[int, int]:
     """Where the elements begin, and how many there are."""
     if not at:
         return 0, 0
-    start = _target(data, at)
+    start = target(data, at)
     return start + 4, int(_uint(data, start)[0])
 
 
 def _tables(data: memoryview, at: int) -> list[int]:
-    start, count = _vector(data, at)
+    start, count = vector(data, at)
     if count > _MOST_FIELDS:
         msg = f"a schema has more than {_MOST_FIELDS} fields"
         raise NotIpc(msg)
-    return [_target(data, place) for place in range(start, start + 4 * count, 4)]
+    return [target(data, place) for place in range(start, start + 4 * count, 4)]

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from streamfactory.arrowlog.disk.folders import Folders, Modes, is_own
 from streamfactory.arrowlog.disk.names import TEMPORARY, new_temporary
+from streamfactory.arrowlog.disk.positioned import PositionedReads
 from streamfactory.arrowlog.disk.storage import (
     LONGEST_READ,
     NewBlob,
@@ -66,44 +67,22 @@ class _NewFile(NewBlob):
         self._storage.drop(self._name)
 
 
-class _Reads(io.RawIOBase):
+class _Reads(PositionedReads):
     """A file that other users may change, read by position; owns its descriptor."""
 
     def __init__(self, fd: int, size: int) -> None:
+        super().__init__(size)
         self._fd = fd
-        self._size = size
-        self._at = 0
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        self._at = base + offset
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        return bytes(memoryview(self.read_buffer(size)))
-
-    def read_buffer(self, size: int = -1) -> pa.Buffer:
-        """Read bytes; fewer only at the end that the file had when opened."""
-        left = max(0, self._size - self._at)
-        count = left if size < 0 else min(size, left)
+    def read_range(self, start: int, count: int) -> pa.Buffer:
         buffer = pa.allocate_buffer(count)
         view, done = memoryview(buffer), 0
         while done < count:
-            found = os.preadv(self._fd, [view[done:]], self._at + done)
+            found = os.preadv(self._fd, [view[done:]], start + done)
             if not found:
-                msg = f"the file was truncated to less than {self._at + count} bytes"
+                msg = f"the file was truncated to less than {start + count} bytes"
                 raise OSError(msg)
             done += found
-        self._at += count
         return buffer
 
     def close(self) -> None:

@@ -7,7 +7,6 @@ blob therefore reads it: its own content means success.
 from __future__ import annotations
 
 import contextlib
-import io
 import time
 import uuid
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ import pyarrow as pa
 
 from streamfactory.arrowlog.disk import forks
 from streamfactory.arrowlog.disk.objectclient import ObjectClient, ObjectOptions
+from streamfactory.arrowlog.disk.positioned import PositionedReads
 from streamfactory.arrowlog.disk.storage import (
     LONGEST_READ,
     NewBlob,
@@ -298,7 +298,7 @@ class _NewObject(NewBlob):
         self.sink = None
 
 
-class _Windows(io.RawIOBase):
+class _Windows(PositionedReads):
     """A blob as a file with read-ahead, because requests have a high latency."""
 
     def __init__(
@@ -308,35 +308,13 @@ class _Windows(io.RawIOBase):
         first: pa.Buffer,
         size: int,
     ) -> None:
+        super().__init__(size)
         self._fetch = fetch
         self._name = name
-        self._size = size
         self._windows = [(0, first)]
         """The last two: of the data, and of the footer."""
-        self._at = 0
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        self._at = base + offset
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        return bytes(memoryview(self.read_buffer(size)))
-
-    def read_buffer(self, size: int = -1) -> pa.Buffer:
-        """Read bytes without a copy."""
-        left = max(0, self._size - self._at)
-        count = left if size < 0 else min(size, left)
-        start, self._at = self._at, self._at + count
+    def read_range(self, start: int, count: int) -> pa.Buffer:
         for at, window in self._windows:
             if at <= start and start + count <= at + window.size:
                 return window.slice(start - at, count)

@@ -45,7 +45,7 @@ from streamfactory.spi import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from streamfactory.arrowlog.decoding import Decoder
 
@@ -436,8 +436,3 @@ def decode_sealed(data: bytes, place: str, decoders: Mapping[int, Decoder]) -> A
     except InvalidValue as error:
         msg = f"{place}: {error}"
         raise CorruptData(msg, remedy=DAMAGED) from None
-
-
-def runs_of(segments: Iterable[Segment]) -> list[Run]:
-    """All runs, by partition and offset."""
-    return sorted(run for segment in segments for run in segment.runs)

@@ -61,14 +61,14 @@ class FileConsumerFactory(LogConsumerFactory):
         # Imported here: topics need none of it.
         from streamfactory.backends.file.foreign import create_consumer
 
-        return create_consumer(self.config, client_id, partition, fields_to_read)
+        return create_consumer(self.config, partition, fields_to_read)
 
     def create_metadata_provider(self, client_id: str) -> MetadataProvider:
         if self.config["format"] == LOG:
             return super().create_metadata_provider(client_id)
         from streamfactory.backends.file.foreign import create_metadata
 
-        return create_metadata(self.config, client_id)
+        return create_metadata(self.config)
 
     def claims(self) -> Claims:
         if self.config["format"] == LOG:

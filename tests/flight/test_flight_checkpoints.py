@@ -239,7 +239,7 @@ def test_checkpoints_of_a_group_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     for _ in range(2):
         with pytest.raises(MessageTooLarge, match="group 'g' would have 3 checkpoints"):
             keeper.claim(m.ClaimCheckpoint("g", "0-of-1", "me"))
-    assert len(keeper.load(m.LoadCheckpoints("g")).checkpoints) == 2
+    assert len(keeper.load(m.Group("g")).checkpoints) == 2
 
 
 def test_full_disk_leaves_the_previous_checkpoint(
@@ -261,7 +261,7 @@ def test_full_disk_leaves_the_previous_checkpoint(
         "the checkpoint of instance '0-of-1' of group 'g' could not be saved: "
         "No space left on device; the previous checkpoint stays valid"
     )
-    (saved,) = keeper.load(m.LoadCheckpoints("g")).checkpoints.values()
+    (saved,) = keeper.load(m.Group("g")).checkpoints.values()
     assert saved == m.SavedCheckpoint(1, POSITION.to_json())
     keeper.save(m.SaveCheckpoint("g", "0-of-1", "me", 2, FURTHER.to_json()))
 

@@ -17,7 +17,7 @@ from streamfactory.backends.flight.protocol.codec import decode, encode
 from streamfactory.backends.flight.protocol.failures import from_status
 from streamfactory.backends.flight.protocol.rows import decode_rows
 from streamfactory.backends.flight.protocol.schemas import decode_schema
-from streamfactory.backends.flight.server.batches import sound_batches
+from streamfactory.backends.flight.server.batches import Incoming
 from streamfactory.spi import FormatRefused, MisuseError, OffsetOutOfRange
 
 if TYPE_CHECKING:
@@ -49,13 +49,13 @@ class Broken:
 )
 def test_batch_that_arrow_cannot_read_is_refused(error: Exception) -> None:
     with pytest.raises(FormatRefused, match="a batch cannot be decoded: "):
-        next(sound_batches(Broken(error), None, 1000))
+        next(Incoming("c", None, Broken(error), 1000).sound())
 
 
 def test_errors_of_flight_itself_stay_what_they_are() -> None:
     error = fl.FlightCancelledError("gone")
     with pytest.raises(fl.FlightCancelledError):
-        next(sound_batches(Broken(error), None, 1000))
+        next(Incoming("c", None, Broken(error), 1000).sound())
 
 
 @pytest.mark.parametrize("read", [decode_schema, lambda t: [*decode_rows(t, SCHEMA)]])

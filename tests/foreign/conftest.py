@@ -37,7 +37,7 @@ def stack() -> Iterator[ExitStack]:
 @pytest.fixture
 def consumer_factory(stack: ExitStack) -> Callable[..., PartitionLevelConsumer]:
     def make(path: Path, fields: Any = None, **options: str) -> PartitionLevelConsumer:
-        made = create_consumer(config_of(path, **options), "test", LANE, fields)
+        made = create_consumer(config_of(path, **options), LANE, fields)
         stack.callback(made.close)
         return made
 
@@ -47,7 +47,7 @@ def consumer_factory(stack: ExitStack) -> Callable[..., PartitionLevelConsumer]:
 @pytest.fixture
 def provider_factory(stack: ExitStack) -> Callable[..., MetadataProvider]:
     def make(path: Path, **options: str) -> MetadataProvider:
-        made = create_metadata(config_of(path, **options), "test")
+        made = create_metadata(config_of(path, **options))
         stack.callback(made.close)
         return made
 

@@ -70,11 +70,11 @@ def damaged(data: bytes, chance: random.Random) -> bytes:
 def read(config: StreamConfig, name: str) -> str:
     opened: list[Any] = []
     try:
-        provider = create_metadata(config, "mangle")
+        provider = create_metadata(config)
         opened.append(provider)
         provider.fetch_partitions(["t"], ())
         provider.fetch_schema("t")
-        consumer = create_consumer(config, "mangle", Partition("t", 0))
+        consumer = create_consumer(config, Partition("t", 0))
         opened.append(consumer)
         at = 0
         while (found := consumer.fetch_messages(at, None, LIMITS)).rows is not None:

@@ -5,14 +5,24 @@ from __future__ import annotations
 import shutil
 import uuid
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamfactory.backends.file.foreign import ForeignConsumerFactory
-from streamfactory.backends.file.foreign_options import FORMATS, OPTIONS
-from streamfactory.spi import PATH, Backend, Option, choice, hookimpl
+from streamfactory.backends.file.foreign import create_consumer, create_metadata
+from streamfactory.backends.file.foreign_options import CLAIMS, FORMATS, OPTIONS
+from streamfactory.spi import (
+    PATH,
+    Backend,
+    ConsumerFactory,
+    MetadataProvider,
+    Option,
+    Partition,
+    PartitionLevelConsumer,
+    choice,
+    hookimpl,
+)
 from streamfactory.wiring.config.configure import configure
 from streamfactory.wiring.config.definition import from_mapping
 from streamfactory.wiring.plugins.manager import PluginManager
@@ -21,12 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from streamfactory.spi import (
-        MetadataProvider,
-        PartitionInfo,
-        PartitionLevelConsumer,
-        StreamConfig,
-    )
+    from streamfactory.spi import PartitionInfo, StreamConfig
 
     Consumers = Callable[..., PartitionLevelConsumer]
     Providers = Callable[..., MetadataProvider]
@@ -35,6 +40,23 @@ if TYPE_CHECKING:
     """What the fixtures of this folder are."""
 
 NUMBERS = pa.schema([pa.field("number", pa.int64())])
+
+
+class ForeignConsumerFactory(ConsumerFactory):
+    """Reads the files of one path."""
+
+    CLAIMS: ClassVar = CLAIMS
+
+    def create_partition_level_consumer(
+        self,
+        client_id: str,
+        partition: Partition,
+        fields_to_read: Sequence[str] | None = None,
+    ) -> PartitionLevelConsumer:
+        return create_consumer(self.config, partition, fields_to_read)
+
+    def create_metadata_provider(self, client_id: str) -> MetadataProvider:
+        return create_metadata(self.config)
 
 
 class Plugin:

@@ -385,7 +385,7 @@ def test_readers_that_look_at_once_agree(folder: Path) -> None:
     together, answers = threading.Barrier(8), []
 
     def look() -> None:
-        consumer = create_consumer(config_of(folder), "test", Partition("t", 0))
+        consumer = create_consumer(config_of(folder), Partition("t", 0))
         found: list[int] = []
         together.wait(120)
         deadline = time.monotonic() + 60
@@ -415,7 +415,7 @@ from tests.foreign.stage import config_of
 from pathlib import Path
 from streamfactory.backends.file.foreign import create_metadata
 while True:
-    provider = create_metadata(config_of(Path(sys.argv[1])), "killed")
+    provider = create_metadata(config_of(Path(sys.argv[1])))
     print(provider.fetch_partitions(["t"], ())[0].latest, flush=True)
     provider.close()
 """

@@ -417,4 +417,4 @@ def test_replay_beyond_the_end_is_empty(
 
 def test_other_partition_is_not_there(growing: Path) -> None:
     with pytest.raises(PartitionVanished):
-        create_consumer(config_of(growing), "test", Partition("t", 1))
+        create_consumer(config_of(growing), Partition("t", 1))

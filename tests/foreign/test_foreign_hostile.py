@@ -14,7 +14,8 @@ import pytest
 from tests.foreign.stage import NUMBERS, numbers, write_random, write_stream
 from tests.proving.tiers import sample
 
-from streamfactory.backends.file.foreign.framing import field, root, table, vector
+from streamfactory.arrowipc import target, vector
+from streamfactory.backends.file.foreign.framing import field, table
 from streamfactory.spi import (
     BatchState,
     CorruptData,
@@ -86,7 +87,7 @@ def test_metadata_beyond_the_file_is_waited_for(
 
 
 def body_length_of(data: bytes, at: int) -> int:
-    return field(data, root(data, at + 8), 3)
+    return field(data, target(data, at + 8), 3)
 
 
 @pytest.mark.parametrize("length", [-1, -(2**63), 2**40, 2**63 - 1])
@@ -113,7 +114,7 @@ def test_impossible_number_of_rows_is_reported(
 ) -> None:
     path = write_stream(tmp_path / "a", numbers(1))
     data = path.read_bytes()
-    batch = table(data, root(data, HEAD + 8), 2)
+    batch = table(data, target(data, HEAD + 8), 2)
     patched(path, field(data, batch, 0), "<q", rows)
     assert "cannot be parsed" in refused(values_of, path)
 
@@ -125,7 +126,7 @@ def test_compressed_buffer_that_lies_about_its_length_is_reported(
 ) -> None:
     path = write_stream(tmp_path / "a", numbers(*range(1000)), compression=codec)
     data = path.read_bytes()
-    message = root(data, HEAD + 8)
+    message = target(data, HEAD + 8)
     body = HEAD + 8 + struct.unpack_from("<I", data, HEAD + 4)[0]
     begin, count = vector(data, field(data, table(data, message, 2), 2))
     offset, length = struct.unpack_from("<qq", data, begin + 16 * (count - 1))
@@ -156,7 +157,7 @@ def test_footer_that_points_elsewhere_is_reported(
     data = path.read_bytes()
     begin = len(data) - 10 - struct.unpack_from("<i", data, len(data) - 10)[0]
     footer = data[begin:-10]
-    block, _ = vector(footer, field(footer, root(footer, 0), 3))
+    block, _ = vector(footer, field(footer, target(footer, 0), 3))
     patched(path, begin + block, "<q", offset)
     assert "the footer names a message outside of the file" in refused(values_of, path)
 
@@ -322,9 +323,9 @@ def test_a_null_type_that_is_not_nullable_is_reported(
 ) -> None:
     path = write_stream(tmp_path / "a", pa.record_batch({"number": pa.nulls(1)}))
     data = path.read_bytes()
-    column = table(data, root(data, 8), 2)
+    column = table(data, target(data, 8), 2)
     begin, _ = vector(data, field(data, column, 1))
-    nullable = field(data, root(data, begin), 1)
+    nullable = field(data, target(data, begin), 1)
     assert data[nullable] == 1
     patched(path, nullable, "B", 0)
     with pytest.raises(SchemaMismatch) as caught:
@@ -360,13 +361,13 @@ def test_schema_that_shares_its_parts_is_read_in_no_time(
         deep = pa.struct([("a", deep), ("b", pa.int8())])
     path = tmp_path / "a"
     data = bytearray(pa.schema({"x": deep}).serialize().to_pybytes())
-    column = table(data, root(data, 8), 2)
+    column = table(data, target(data, 8), 2)
     column_at, _ = vector(data, field(data, column, 1))
-    place = root(data, column_at)
+    place = target(data, column_at)
     for _ in range(40):
         begin, count = vector(data, field(data, place, 5))
         assert count == 2
-        place = root(data, begin)
+        place = target(data, begin)
         struct.pack_into("<I", data, begin + 4, place - (begin + 4))
     path.write_bytes(data)
     refused(values_of, path)

@@ -49,7 +49,7 @@ def rows_from(
     path: Path, start: int = 0, fields: Any = None, **options: str
 ) -> list[pa.RecordBatch]:
     config = config_of(path, **PARQUET, **options)
-    consumer = create_consumer(config, "test", Partition("t", 0), fields)
+    consumer = create_consumer(config, Partition("t", 0), fields)
     found = []
     try:
         while (got := consumer.fetch_messages(start, None, NOW)).rows is not None:

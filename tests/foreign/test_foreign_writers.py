@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 from tests.foreign.stage import write_random, write_stream
 
-from streamfactory.backends.file.foreign.framing import field, root, table, vector
+from streamfactory.arrowipc import target, vector
+from streamfactory.backends.file.foreign.framing import field, table
 from streamfactory.spi import CorruptData, FetchLimits, FormatRefused
 
 if TYPE_CHECKING:
@@ -266,7 +267,7 @@ def test_duckdb_results_are_read(
 def decimal_of(data: bytes | bytearray, schema: int) -> int:
     """Where the type of the decimal column stands in a flatbuffer."""
     begin, count = vector(data, field(data, schema, 1))
-    columns = [root(data, place) for place in range(begin, begin + 4 * count, 4)]
+    columns = [target(data, place) for place in range(begin, begin + 4 * count, 4)]
     [column] = [c for c in columns if data[field(data, c, 2)] == 7]
     return table(data, column, 3)
 
@@ -278,7 +279,7 @@ def declared_by_hop(schema: pa.Schema, precision: int = 38) -> bytes:
         for f in schema
     ]
     message = bytearray(pa.schema(declared).serialize().to_pybytes())
-    kind = decimal_of(message, table(message, root(message, 8), 2))
+    kind = decimal_of(message, table(message, target(message, 8), 2))
     struct.pack_into("<i", message, field(message, kind, 0), precision)
     return bytes(message)
 
@@ -297,13 +298,13 @@ def hop_random(path: Path, parts: list[pa.RecordBatch], schema: bytes) -> Path:
     data = other.read_bytes()
     (length,) = struct.unpack("<i", data[-10:-6])
     footer = bytearray(data[-10 - length : -10])
-    kind = decimal_of(footer, table(footer, root(footer, 0), 1))
-    meant = table(schema, root(schema, 8), 2)
+    kind = decimal_of(footer, table(footer, target(footer, 0), 1))
+    meant = table(schema, target(schema, 8), 2)
     (precision,) = struct.unpack_from(
         "<i", schema, field(schema, decimal_of(schema, meant), 0)
     )
     struct.pack_into("<i", footer, field(footer, kind, 0), precision)
-    begin, _ = vector(footer, field(footer, root(footer, 0), 3))
+    begin, _ = vector(footer, field(footer, target(footer, 0), 3))
     body = b"ARROW1\0\0" + schema
     for index, part in enumerate(parts):
         message = part.serialize().to_pybytes()

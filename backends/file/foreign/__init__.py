@@ -10,47 +10,38 @@ complete messages are readable; its end marker ends the partition. For folders s
 `streamfactory.backends.file.foreign.folder`.
 
 Limits: a file that is overwritten in place is detected by its first bytes and by the
-    last
-message that was read; a listed file of a folder by its length and samples of its bytes.
-Complete files are memory-mapped. If another program truncates one while its rows are in
-use, the process is killed by SIGBUS, unless ``memory.map`` is false.
+last message that was read; a listed file of a folder by its length and samples of its
+bytes. Complete files are memory-mapped. If another program truncates one while its rows
+are in use, the process is killed by SIGBUS, unless ``memory.map`` is false.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from streamfactory.backends.file.foreign.consumer import ForeignConsumer
 from streamfactory.backends.file.foreign.folder import Folder
 from streamfactory.backends.file.foreign.layout import Layout, Settings, SingleFile
 from streamfactory.backends.file.foreign.medium import translate_errors
 from streamfactory.backends.file.foreign.metadata import ForeignMetadata
-from streamfactory.backends.file.foreign_options import CLAIMS
-from streamfactory.spi import (
-    ConsumerFactory,
-    MetadataProvider,
-    Partition,
-    PartitionLevelConsumer,
-    PartitionVanished,
-    StreamConfig,
-)
+from streamfactory.spi import PartitionVanished
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = [
-    "ForeignConsumerFactory",
-    "create_consumer",
-    "create_metadata",
-]
+    from streamfactory.spi import (
+        MetadataProvider,
+        Partition,
+        PartitionLevelConsumer,
+        StreamConfig,
+    )
+
+__all__ = ["create_consumer", "create_metadata"]
 
 
 def create_consumer(
-    config: StreamConfig,
-    client_id: str,  # noqa: ARG001 - has no effect on files
-    partition: Partition,
-    fields: Sequence[str] | None = None,
+    config: StreamConfig, partition: Partition, fields: Sequence[str] | None = None
 ) -> PartitionLevelConsumer:
     """A consumer of the one partition.
 
@@ -62,17 +53,10 @@ def create_consumer(
         msg = f"files of other programs have only partition 0, not {partition.id}"
         raise PartitionVanished(msg)
     settings = Settings.of(config)
-    return ForeignConsumer(
-        _layout(settings),
-        fields,
-        checked=settings.checked,
-    )
+    return ForeignConsumer(_layout(settings), fields, checked=settings.checked)
 
 
-def create_metadata(
-    config: StreamConfig,
-    client_id: str,  # noqa: ARG001 - has no effect on files
-) -> MetadataProvider:
+def create_metadata(config: StreamConfig) -> MetadataProvider:
     """A provider for the one partition."""
     settings = Settings.of(config)
     return ForeignMetadata(
@@ -85,20 +69,3 @@ def _layout(settings: Settings) -> Layout:
         os.stat(settings.path)  # noqa: PTH116 - raises if the path does not exist
     is_folder = os.path.isdir(settings.path)  # noqa: PTH112 - the same
     return Folder(settings) if is_folder else SingleFile(settings)
-
-
-class ForeignConsumerFactory(ConsumerFactory):
-    """Reads the files of one path."""
-
-    CLAIMS: ClassVar = CLAIMS
-
-    def create_partition_level_consumer(
-        self,
-        client_id: str,
-        partition: Partition,
-        fields_to_read: Sequence[str] | None = None,
-    ) -> PartitionLevelConsumer:
-        return create_consumer(self.config, client_id, partition, fields_to_read)
-
-    def create_metadata_provider(self, client_id: str) -> MetadataProvider:
-        return create_metadata(self.config, client_id)

@@ -9,14 +9,8 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from streamfactory.backends.file.foreign.framing import (
-    Malformed,
-    field,
-    root,
-    scalar,
-    table,
-    vector,
-)
+from streamfactory.arrowipc import target, vector
+from streamfactory.backends.file.foreign.framing import Malformed, field, scalar, table
 
 _DECIMAL: Final = 7
 """Arrow's number of the type."""
@@ -34,7 +28,7 @@ def widened(message: bytes) -> bytes | None:
     prefix = 8 if message[:4] == b"\xff\xff\xff\xff" else 4
     changed = bytearray(message)
     try:
-        found = _widths(message, table(message, root(message, prefix), 2))
+        found = _widths(message, table(message, target(message, prefix), 2))
     except struct.error as error:
         msg = "the schema cannot be parsed"
         raise Malformed(msg) from error
@@ -48,10 +42,9 @@ def _widths(data: bytes, schema: int) -> list[int]:
     found, seen, open_ = [], set(), [(schema, 1)]
     while open_:
         parent, index = open_.pop()
-        at = field(data, parent, index)
-        begin, count = vector(data, at) if at else (0, 0)
+        begin, count = vector(data, field(data, parent, index))
         for place in range(begin, min(begin + 4 * count, len(data)), 4):
-            child = root(data, place)
+            child = target(data, place)
             if child in seen:
                 continue  # a hostile schema may reference one child many times
             seen.add(child)

@@ -9,13 +9,16 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from streamfactory.arrowipc import fields, target, vector
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from streamfactory.arrowipc import Bytes
 
     Peek = Callable[[int, int], bytes]
     """Returns bytes at an offset; fewer at the end of the file."""
 
-    Bytes = bytes | bytearray
 
 MAGIC: Final = b"ARROW1"
 SCHEMA: Final = 1
@@ -29,22 +32,12 @@ _GLANCE: Final = 1024
 """Bytes that contain the metadata of most messages."""
 _LONGEST_METADATA: Final = 256 * 1024**2
 _TAIL: Final = struct.Struct("<i6s")
-_U16: Final = struct.Struct("<H").unpack_from
-_I32: Final = struct.Struct("<i").unpack_from
 _U32: Final = struct.Struct("<I").unpack_from
 _I64: Final = struct.Struct("<q").unpack_from
-_FIELDS: Final = 8
-"""An upper bound of the fields of the tables read here."""
-_SLOTS: Final = struct.Struct(f"<{_FIELDS}H").unpack_from
-_NO_FIELDS: Final = (0,) * _FIELDS
 
 
 class Malformed(Exception):
     """The bytes are not valid Arrow IPC. The text is the reason."""
-
-
-class _Unsound(Malformed):
-    """A flatbuffer with invalid references."""
 
 
 class Frame(NamedTuple):
@@ -134,7 +127,7 @@ def is_big_endian(message: bytes) -> bool:
     """
     prefix = 8 if message[:4] == b"\xff\xff\xff\xff" else 4
     try:
-        schema = table(message, root(message, prefix), 2)
+        schema = table(message, target(message, prefix), 2)
         return bool(scalar(message, schema, 0, "<h"))
     except struct.error as error:
         msg = "the schema cannot be parsed"
@@ -143,10 +136,10 @@ def is_big_endian(message: bytes) -> bool:
 
 def _parse(data: bytes, prefix: int, head: int, offset: int) -> Frame:
     try:
-        message = root(data, prefix)
-        slots = _slots(data, message)
-        kind = data[message + slots[1]] if slots[1] else 0
-        body = _I64(data, message + slots[3])[0] if slots[3] else 0
+        message = target(data, prefix)
+        _, kind_at, header_at, body_at = fields(data, message, 4)
+        kind = data[kind_at] if kind_at else 0
+        body = _I64(data, body_at)[0] if body_at else 0
         if kind not in (ROWS, DICTIONARY):
             if kind == SCHEMA:
                 return Frame(kind, offset, head, body)
@@ -154,7 +147,10 @@ def _parse(data: bytes, prefix: int, head: int, offset: int) -> Frame:
                 f"the message at byte {offset} has kind {kind}, which is not supported"
             )
             raise Malformed(msg)
-        header = table(data, message, 2)
+        if not header_at:
+            msg = "a table is missing"
+            raise struct.error(msg)
+        header = target(data, header_at)
         if kind == ROWS:
             rows, compressed = _rows(data, header)
             return Frame(kind, offset, head, body, rows, compressed=compressed)
@@ -162,19 +158,19 @@ def _parse(data: bytes, prefix: int, head: int, offset: int) -> Frame:
         number = scalar(data, header, 0, "<q")
         delta = bool(scalar(data, header, 2, "<B"))
         return Frame(kind, offset, head, body, 0, number, delta, compressed)
-    except (struct.error, IndexError, _Unsound) as error:
+    except (struct.error, IndexError) as error:
         msg = f"the metadata of the message at byte {offset} cannot be parsed"
         raise Malformed(msg) from error
 
 
 def _rows(data: bytes, batch: int) -> tuple[int, bool]:
     """Number of rows of a batch, and whether it is compressed."""
-    slots = _slots(data, batch)
-    rows = _I64(data, batch + slots[0])[0] if slots[0] else 0
+    rows_at, _, _, compression_at = fields(data, batch, 4)
+    rows = _I64(data, rows_at)[0] if rows_at else 0
     if not 0 <= rows < 2**48:
         msg = f"{rows} rows"
-        raise _Unsound(msg)
-    return rows, bool(slots[3])
+        raise struct.error(msg)
+    return rows, bool(compression_at)
 
 
 class Block(NamedTuple):
@@ -213,7 +209,7 @@ def read_footer(peek: Peek, size: int) -> Footer | None:
         raise Malformed(msg)
     data = peek(begin, length)
     try:
-        footer = root(data, 0)
+        footer = target(data, 0)
         dictionaries, rows = (_blocks(data, footer, n, begin) for n in (2, 3))
         version = scalar(data, footer, 0, "<h")
         schema = _schema_message(data, table(data, footer, 1), version)
@@ -239,10 +235,7 @@ def _schema_message(data: bytes, schema: int, version: int) -> bytes:
 
 
 def _blocks(data: bytes, footer: int, index: int, limit: int) -> list[Block]:
-    at = field(data, footer, index)
-    if not at:
-        return []
-    begin, count = vector(data, at)
+    begin, count = vector(data, field(data, footer, index))
     found = []
     for entry in struct.iter_unpack("<qi4xq", data[begin : begin + 24 * count]):
         block = Block(*entry)
@@ -256,33 +249,12 @@ def _blocks(data: bytes, footer: int, index: int, limit: int) -> list[Block]:
     return found
 
 
-# --- minimal flatbuffer reader ----------------------------------------------------
-
-
-def root(data: Bytes, at: int) -> int:
-    """Position of the root table."""
-    return at + int(_U32(data, at)[0])
+# --- FlatBuffers: what points outside is struct.error ------------------------------
 
 
 def field(data: Bytes, where: int, index: int) -> int:
     """Position of a field of the table at ``where``; 0 if it is absent."""
-    offset = _slots(data, where)[index]
-    return where + offset if offset else 0
-
-
-def _slots(data: Bytes, where: int) -> tuple[int, ...]:
-    """Offset of each field, relative to the table at ``where``; 0 if absent."""
-    vtable = where - _I32(data, where)[0]
-    if vtable < 0:
-        msg = "a table begins before the buffer"
-        raise _Unsound(msg)
-    count = (_U16(data, vtable)[0] - 4) // 2
-    if count >= _FIELDS:
-        found: tuple[int, ...] = _SLOTS(data, vtable + 4)
-        return found
-    if count <= 0:
-        return _NO_FIELDS
-    return struct.unpack_from(f"<{count}H", data, vtable + 4) + _NO_FIELDS[count:]
+    return fields(data, where, index + 1)[index]
 
 
 def scalar(data: Bytes, where: int, index: int, form: str) -> Any:
@@ -296,14 +268,8 @@ def table(data: Bytes, where: int, index: int) -> int:
     at = field(data, where, index)
     if not at:
         msg = "a table is missing"
-        raise _Unsound(msg)
-    return root(data, at)
-
-
-def vector(data: Bytes, at: int) -> tuple[int, int]:
-    """Position of the first element of a vector, and its length."""
-    begin = root(data, at)
-    return begin + 4, int(_U32(data, begin)[0])
+        raise struct.error(msg)
+    return target(data, at)
 
 
 def uncompressed(data: bytes, body: memoryview) -> int:
@@ -318,12 +284,11 @@ def uncompressed(data: bytes, body: memoryview) -> int:
     """
     prefix = 8 if _U32(data)[0] == _CONTINUATION else 4
     try:
-        message = root(data, prefix)
+        message = target(data, prefix)
         batch = table(data, message, 2)
         if scalar(data, message, 1, "<B") == DICTIONARY:
             batch = table(data, batch, 1)
-        at = field(data, batch, 2)
-        begin, count = vector(data, at) if at else (0, 0)
+        begin, count = vector(data, field(data, batch, 2))
         total = 0
         for offset, length in struct.iter_unpack(
             "<qq", data[begin : begin + 16 * count]

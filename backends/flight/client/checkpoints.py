@@ -26,9 +26,7 @@ class RemoteCheckpointStore(CheckpointStore):
         self._connection.call("checkpoints-claim", wanted, m.Done)
 
     def load(self, group: str) -> Mapping[str, Checkpoint]:
-        found = self._connection.call(
-            "checkpoints-load", m.LoadCheckpoints(group), m.Checkpoints
-        )
+        found = self._connection.call("checkpoints-load", m.Group(group), m.Checkpoints)
         return {
             instance: _checkpoint(group, instance, saved)
             for instance, saved in found.checkpoints.items()
@@ -48,7 +46,7 @@ class RemoteCheckpointStore(CheckpointStore):
         return self._connection.call("checkpoints-groups", m.Done(), m.Names).names
 
     def delete(self, group: str) -> None:
-        self._connection.call("checkpoints-delete", m.DeleteCheckpoints(group), m.Done)
+        self._connection.call("checkpoints-delete", m.Group(group), m.Done)
 
 
 def _checkpoint(group: str, instance: str, saved: m.SavedCheckpoint) -> Checkpoint:

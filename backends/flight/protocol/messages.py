@@ -252,15 +252,8 @@ class ClaimCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadCheckpoints:
-    """Action ``checkpoints-load``."""
-
-    group: str
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteCheckpoints:
-    """Action ``checkpoints-delete``: remove all checkpoints of a group."""
+class Group:
+    """Actions ``checkpoints-load`` and ``checkpoints-delete``."""
 
     group: str
 

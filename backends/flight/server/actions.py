@@ -219,13 +219,13 @@ ACTIONS: Final[Mapping[str, AnyAction]] = {
         m.Done, "Names of all groups whose checkpoints the client may read."
     ),
     "checkpoints-delete": GroupAction(
-        m.DeleteCheckpoints,
+        m.Group,
         "Remove all checkpoints of a group.",
         Right.WRITE,
         CheckpointKeeper.delete,
     ),
     "checkpoints-load": GroupAction(
-        m.LoadCheckpoints,
+        m.Group,
         "The checkpoints of a group.",
         Right.READ,
         CheckpointKeeper.load,

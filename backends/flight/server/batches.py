@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -21,56 +21,59 @@ if TYPE_CHECKING:
 _REMEDY = "send batches as an Arrow library writes them"
 
 
-def sound_batches(
-    reader: fl.MetadataRecordBatchReader,
-    context: fl.ServerCallContext,
-    most_bytes: int,
-) -> Iterator[tuple[pa.RecordBatch | None, bytes]]:
-    """Each batch of a put, validated, with its metadata; None for metadata alone.
+class Incoming(NamedTuple):
+    """The batches that one call of a client sends."""
 
-    Raises:
-        StreamError: As `received_batches`; or a value of a batch is refused.
-    """
-    validator = BatchValidator(reader.schema)
-    for batch, metadata in received_batches(reader, context, most_bytes):
-        if batch is not None:
-            validator.validate(batch)
-        yield batch, metadata
+    client: str
+    """Key by which bytes are counted."""
+    context: fl.ServerCallContext
+    reader: fl.MetadataRecordBatchReader
+    most_bytes: int
+    """Maximum bytes of a batch."""
 
+    def sound(self) -> Iterator[tuple[pa.RecordBatch | None, bytes]]:
+        """Each batch, validated, with its metadata; None for metadata alone.
 
-def received_batches(
-    reader: fl.MetadataRecordBatchReader,
-    context: fl.ServerCallContext,
-    most_bytes: int,
-) -> Iterator[tuple[pa.RecordBatch | None, bytes]]:
-    """As `sound_batches`, without validation: the caller validates before any use.
+        Raises:
+            StreamError: As `received`; or a value of a batch is refused.
+        """
+        validator = BatchValidator(self.reader.schema)
+        for batch, metadata in self.received():
+            if batch is not None:
+                validator.validate(batch)
+            yield batch, metadata
 
-    gRPC assembles a message before it can be checked: the limit keeps large ones out of
-    the store, and a client has to send the bytes that it makes the server hold.
+    def received(self) -> Iterator[tuple[pa.RecordBatch | None, bytes]]:
+        """As `sound`, without validation: the caller validates before any use.
 
-    Raises:
-        ConnectionFailed: transient; the client disconnected before it ended the call.
-        FormatRefused: permanent; a batch is no Arrow data.
-        MessageTooLarge: permanent; a batch has more than ``most_bytes``.
-    """
-    while True:
-        try:
-            chunk = reader.read_chunk()
-        except StopIteration:
-            # Also raised if the client was killed.
-            if context.is_cancelled():
-                msg = "the client aborted the put"
-                raise ConnectionFailed(msg) from None
-            return
-        except fl.FlightError:
-            raise
-        except (pa.ArrowException, OSError) as error:
-            msg = f"a batch cannot be decoded: {error}"
-            raise FormatRefused(msg, remedy=_REMEDY) from error
-        batch, metadata = chunk.data, bytes(chunk.app_metadata or b"")
-        if batch is not None:
-            size = batch.get_total_buffer_size()
-            if size > most_bytes:
-                msg = f"a batch has {size} bytes; {most_bytes} are allowed"
-                raise MessageTooLarge(msg, remedy="send smaller batches")
-        yield batch, metadata
+        gRPC assembles a message before it can be checked: the limit keeps large ones
+        out of the store, and a client has to send the bytes that it makes the server
+        hold.
+
+        Raises:
+            ConnectionFailed: transient; the client disconnected before it ended the
+                call.
+            FormatRefused: permanent; a batch is no Arrow data.
+            MessageTooLarge: permanent; a batch has more than ``most_bytes``.
+        """
+        while True:
+            try:
+                chunk = self.reader.read_chunk()
+            except StopIteration:
+                # Also raised if the client was killed.
+                if self.context.is_cancelled():
+                    msg = "the client aborted the put"
+                    raise ConnectionFailed(msg) from None
+                return
+            except fl.FlightError:
+                raise
+            except (pa.ArrowException, OSError) as error:
+                msg = f"a batch cannot be decoded: {error}"
+                raise FormatRefused(msg, remedy=_REMEDY) from error
+            batch, metadata = chunk.data, bytes(chunk.app_metadata or b"")
+            if batch is not None:
+                size = batch.get_total_buffer_size()
+                if size > self.most_bytes:
+                    msg = f"a batch has {size} bytes; {self.most_bytes} are allowed"
+                    raise MessageTooLarge(msg, remedy="send smaller batches")
+            yield batch, metadata

@@ -65,7 +65,7 @@ class CheckpointKeeper:
         log.claim(request.instance, request.owner)
         return m.Done()
 
-    def load(self, request: m.LoadCheckpoints) -> m.Checkpoints:
+    def load(self, request: m.Group) -> m.Checkpoints:
         """All checkpoints of a group; none for a group without."""
         try:
             log = self._store.open(request.group)
@@ -125,7 +125,7 @@ class CheckpointKeeper:
         )
         raise WriterFenced(msg, remedy=_FENCED_REMEDY)
 
-    def delete(self, request: m.DeleteCheckpoints) -> m.Done:
+    def delete(self, request: m.Group) -> m.Done:
         """Remove all checkpoints of a group, if any."""
         with self._lock:
             with suppress(TopicNotFound):

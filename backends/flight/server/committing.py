@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from streamfactory.backends.flight.protocol import messages as m
 from streamfactory.backends.flight.protocol.codec import decode, encode
-from streamfactory.backends.flight.server.batches import sound_batches
 from streamfactory.spi import ConnectionFailed, FormatRefused
 
 if TYPE_CHECKING:
@@ -16,17 +15,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.flight as fl
 
+    from streamfactory.backends.flight.server.batches import Incoming
     from streamfactory.backends.flight.server.uploads import Uploads
 
 
 def serve_commits(
     uploads: Uploads,
-    client: str,
     wanted: m.CommitSession,
-    context: fl.ServerCallContext,
-    reader: fl.MetadataRecordBatchReader,
+    incoming: Incoming,
     writer: fl.MetadataRecordBatchWriter,
-    most_bytes: int,
     changing: Callable[[], AbstractContextManager[None]],
 ) -> None:
     """Commit each epoch that the client sends, and answer it.
@@ -35,24 +32,23 @@ def serve_commits(
 
     Args:
         uploads: Stages and commits.
-        client: Whose bytes are counted together.
         wanted: The writer.
-        context: Of the call.
-        reader: Of epochs.
+        incoming: Epochs.
         writer: Of answers.
-        most_bytes: Of one epoch.
         changing: Refuses commits while the server stops or without the right, and
             counts one that is under way.
     """
     try:
-        for batch, metadata in sound_batches(reader, context, most_bytes):
+        for batch, metadata in incoming.sound():
             with changing():
                 epoch = decode(metadata, m.CommitRows)
                 rows = {epoch.attempt: _parts(epoch, batch)}
-                answer = uploads.commit(wanted, epoch, client, rows=rows)
+                answer = uploads.commit(wanted, epoch, incoming.client, rows=rows)
             writer.write_metadata(encode(answer))
     except ConnectionFailed:
-        if not context.is_cancelled():  # else the client has closed the session
+        if (
+            not incoming.context.is_cancelled()
+        ):  # else the client has closed the session
             raise
 
 

@@ -20,7 +20,6 @@ from streamfactory.backends.flight.protocol.messages import (
     Received,
     Ticket,
 )
-from streamfactory.backends.flight.server.batches import sound_batches
 from streamfactory.spi import (
     FormatRefused,
     MisuseError,
@@ -30,6 +29,7 @@ from streamfactory.spi import (
 
 if TYPE_CHECKING:
     from streamfactory.arrowlog import Log, LogStore
+    from streamfactory.backends.flight.server.batches import Incoming
     from streamfactory.backends.flight.server.uploads import Uploads
 
 _PATHS = (1, 2)
@@ -74,26 +74,23 @@ def flight_info(log: Log, location: str) -> fl.FlightInfo:
 def receive_plain(
     store: LogStore,
     uploads: Uploads,
-    client: str,
     topic: str,
     partition: int | None,
-    context: fl.ServerCallContext,
-    reader: fl.MetadataRecordBatchReader,
+    incoming: Incoming,
     writer: fl.FlightMetadataWriter,
-    most_bytes: int,
 ) -> None:
     """Append the rows of a plain put in one step, when it ends.
 
     Without a partition all rows go to one partition, so that they stay in order. The
     partition differs from put to put.
     """
-    batches = sound_batches(reader, context, most_bytes)
-    log = _open_or_create(store, topic, reader.schema)
+    batches = incoming.sound()
+    log = _open_or_create(store, topic, incoming.reader.schema)
     attempt, rows, size = uuid.uuid4(), 0, 0
     if partition is None:
         lanes = log.bounds()
         partition = lanes[attempt.int % len(lanes)].id
-    stage = uploads.stage(log, attempt.hex, client)
+    stage = uploads.stage(log, attempt.hex, incoming.client)
     try:
         for batch, _ in batches:
             if batch is not None:

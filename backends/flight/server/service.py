@@ -34,6 +34,7 @@ from streamfactory.backends.flight.server.actions import (
     UploadAction,
     request_of,
 )
+from streamfactory.backends.flight.server.batches import Incoming
 from streamfactory.backends.flight.server.checkpoints import check_name
 from streamfactory.backends.flight.server.committing import serve_commits
 from streamfactory.backends.flight.server.disclosure import NoSuchTopic
@@ -235,16 +236,8 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
                 yield
 
         self._check(context, wanted.topic, Right.WRITE)
-        serve_commits(
-            self._uploads,
-            self._client(context),
-            wanted,
-            context,
-            reader,
-            writer,
-            self.limits.batch_bytes,
-            changing,
-        )
+        incoming = self._incoming(context, reader)
+        serve_commits(self._uploads, wanted, incoming, writer, changing)
 
     def do_put(
         self,
@@ -254,27 +247,17 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
         writer: fl.FlightMetadataWriter,
     ) -> None:
         with self._call(context, "put", changes=True):
-            most, client = self.limits.batch_bytes, self._client(context)
+            incoming = self._incoming(context, reader)
             if descriptor.descriptor_type == fl.DescriptorType.PATH:
                 topic, partition = path_of(descriptor)
                 self._check(context, topic, Right.WRITE)
                 receive_plain(
-                    self.store,
-                    self._uploads,
-                    client,
-                    topic,
-                    partition,
-                    context,
-                    reader,
-                    writer,
-                    most,
+                    self.store, self._uploads, topic, partition, incoming, writer
                 )
                 return
             wanted = decode(descriptor.command or b"", Stage)
             self._check(context, wanted.topic, Right.WRITE)
-            receive_stage(
-                self.store, self._uploads, client, wanted, context, reader, writer, most
-            )
+            receive_stage(self.store, self._uploads, wanted, incoming, writer)
 
     def _streamed(
         self, context: fl.ServerCallContext, batches: Iterator[Answer]
@@ -372,6 +355,12 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
                 for sample in samples
             )
         )
+
+    def _incoming(
+        self, context: fl.ServerCallContext, reader: fl.MetadataRecordBatchReader
+    ) -> Incoming:
+        most = self.limits.batch_bytes
+        return Incoming(self._client(context), context, reader, most)
 
     def _client(self, context: fl.ServerCallContext) -> str:
         """Key by which uploads are counted: a user, or an address."""

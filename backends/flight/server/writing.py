@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.backends.flight.protocol.codec import decode, encode
 from streamfactory.backends.flight.protocol.messages import Part, Received, Sealed
-from streamfactory.backends.flight.server.batches import received_batches
 from streamfactory.backends.flight.server.logs import open_topic
 from streamfactory.spi import BatchValidator, MisuseError
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
     from streamfactory.arrowlog import LogStage, LogStore
     from streamfactory.backends.flight.protocol.messages import Stage
+    from streamfactory.backends.flight.server.batches import Incoming
     from streamfactory.backends.flight.server.uploads import Uploads
 
 _QUEUED: Final = 2
@@ -29,20 +29,17 @@ _QUEUED: Final = 2
 def receive_stage(
     store: LogStore,
     uploads: Uploads,
-    client: str,
     wanted: Stage,
-    context: fl.ServerCallContext,
-    reader: fl.MetadataRecordBatchReader,
+    incoming: Incoming,
     writer: fl.FlightMetadataWriter,
-    most_bytes: int,
 ) -> None:
     """Stage the batches of a put, and send the result before the call ends."""
     log = open_topic(store, wanted.topic, wanted.incarnation)
-    validator = BatchValidator(reader.schema)
-    stage = uploads.stage(log, wanted.attempt, client, validated=True)
+    validator = BatchValidator(incoming.reader.schema)
+    stage = uploads.stage(log, wanted.attempt, incoming.client, validated=True)
     try:
         stager = Stager(stage, validator, writer)
-        _receive(stager, received_batches(reader, context, most_bytes))
+        _receive(stager, incoming.received())
         sealed = stage.seal()
     except BaseException:
         stage.discard()

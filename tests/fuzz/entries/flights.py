@@ -81,8 +81,8 @@ REQUESTS: Final[dict[str, tuple[Any, ...]]] = {
     "discard": (m.Discard(TOPIC, m.Sealed("a", ({"name": "x", "size": 1},))),),
     "checkpoints-claim": (m.ClaimCheckpoint("g", "0-of-1", "o"),),
     "checkpoints-groups": (m.Done(),),
-    "checkpoints-delete": (m.DeleteCheckpoints("g"),),
-    "checkpoints-load": (m.LoadCheckpoints("g"),),
+    "checkpoints-delete": (m.Group("g"),),
+    "checkpoints-load": (m.Group("g"),),
     "checkpoints-save": (m.SaveCheckpoint("g", "0-of-1", "o", 1, _TEXT),),
 }
 ANSWERS: Final = (
