@@ -18,6 +18,7 @@ from tests.proving.numbers import (
 )
 
 from streamfactory.arrowlog import Epoch
+from streamfactory.arrowlog.disk import journal
 from streamfactory.arrowlog.disk.names import snapshots
 from streamfactory.arrowlog.disk.staging import BATCH_ROWS
 from streamfactory.spi import MisuseError, OffsetOutOfRange, Summary
@@ -516,3 +517,16 @@ def test_ten_thousand_epochs_leave_a_few_hundred_files(
     last = found.last("w")
     assert last is not None
     assert last.epoch == 9_999
+
+
+def test_a_process_that_only_follows_releases_what_a_snapshot_has(
+    log: DiskLog, other: DiskLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise its memory would grow with every record."""
+    monkeypatch.setattr(journal, "_READ", 16)
+    for number in range(100):
+        append(log, {0: [number]})
+        assert other.bounds()[0].latest == number + 1
+    assert other.journal.known.snapshot > 0
+    assert len(other.journal.known.index.recent()) < 60
+    assert numbers_of(other) == list(range(100))
