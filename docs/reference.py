@@ -223,7 +223,7 @@ def _prove() -> None:
             continue
         subject = find_subject(name)
         with _server(name):
-            results = tuple(run(subject.backend, subject.harness, subject.plugins))
+            results = tuple(run(subject))
         plain = to_plain(Report(name, results, 0.0, 0, ""))
         kept = ("case", "rule", "outcome", "reason", "waiver")
         cases = [{key: case[key] for key in kept} for case in plain["cases"]]

@@ -26,13 +26,13 @@ class DeltaHarness(TableHarness):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._path = folder
+        self._table = folder
 
-    def path(self) -> str:
-        return str(self._path)
+    def _path(self) -> str:
+        return str(self._table)
 
     def create(self, partitions: int) -> None:
-        self._path = self.folder / uuid.uuid4().hex
+        self._table = self.folder / uuid.uuid4().hex
         self._table = self._created()
 
     def write(self, partition: int, numbers: Sequence[int]) -> None:
@@ -43,8 +43,8 @@ class DeltaHarness(TableHarness):
         )
 
     def recreate(self) -> None:
-        shutil.rmtree(self._path)
+        shutil.rmtree(self._table)
         self._table = self._created()
 
     def _created(self) -> DeltaTable:
-        return DeltaTable.create(str(self._path), NUMBERS)
+        return DeltaTable.create(str(self._table), NUMBERS)

@@ -10,10 +10,14 @@ import pyarrow as pa
 from streamfactory.conformance.case import case
 from streamfactory.conformance.cases.reading import ROWS
 from streamfactory.conformance.expectations import Excluded, expect, require
-from streamfactory.conformance.harness import SAMPLE_HEADERS, Message
-from streamfactory.conformance.patience import Patience
+from streamfactory.conformance.harness import (
+    SAMPLE_HEADERS,
+    Message,
+    WritesMessages,
+    WritesRows,
+)
 from streamfactory.spi import (
-    FetchLimits,
+    MetadataProvider,
     Yields,
     envelope_schema,
     headers_type,
@@ -38,29 +42,27 @@ def _envelopes(bench: Bench, number: int, count: int) -> pa.Table:
     if bench.backend.yields is not Yields.ENVELOPE:
         msg = "consumers answer typed rows, not envelopes"
         raise Excluded(msg)
-    consumer, limits = bench.consumer(number), FetchLimits(100, 8 * 1024**2, 0.25)
-    at, patience = bench.infos()[number].earliest, Patience()
     batches: list[pa.RecordBatch] = []
-    while sum(batch.num_rows for batch in batches) < count:
-        fetched = consumer.fetch_messages(at, None, limits)
+    earliest = bench.infos()[number].earliest
+    for _, fetched in bench.answers(bench.consumer(number), earliest, max_rows=100):
         if fetched.rows is not None:
             expect(fetched.rows.schema, envelope_schema(), "schema of an answer")
             batches.append(fetched.rows)
-        before, at = at, fetched.next_offset
-        if patience.over(limits.timeout, progress=at > before):
+        if sum(batch.num_rows for batch in batches) >= count:
             break
     return pa.Table.from_batches(batches, envelope_schema())
 
 
 def _write(bench: Bench, number: int, messages: Sequence[Message]) -> None:
     bench.note(f"write_messages({number}, {', '.join(map(str, messages))})")
-    bench.harness.write_messages(number, messages)
+    bench.use(WritesMessages).write_messages(number, messages)
 
 
 def _require_timestamps(bench: Bench) -> None:
     """Exclude the case where the medium sets the times of messages."""
-    if not getattr(bench.harness, "sets_timestamps", True):
-        msg = "the medium sets the times of messages"
+    if not bench.traits.sets_timestamps:
+        reason = bench.reason(["sets_timestamps"])
+        msg = f"the medium sets the times of messages{reason}"
         raise Excluded(msg)
 
 
@@ -78,15 +80,16 @@ def envelopes_say_where_they_come_from(bench: Bench) -> None:
 
 @case(
     "R1",
-    abilities=("write_messages",),
+    abilities=(WritesMessages,),
     hint="an empty key is null, headers are a map, or their values are text",
     needs=ROWS,
 )
 def keys_and_headers_arrive_as_they_were_sent(bench: Bench) -> None:
     """Null and empty keys differ; headers keep order, repeats, bytes and nulls."""
-    bench.create()
-    number = bench.first()
-    samples = getattr(bench.harness, "sample_headers", SAMPLE_HEADERS)
+    number = bench.create()
+    samples = bench.traits.sample_headers
+    if samples != SAMPLE_HEADERS:
+        bench.narrow("headers are those of sample_headers", "sample_headers")
     keys = (None, b"", b"\x00\xff")
     messages = [Message(n, key=key) for n, key in enumerate(keys)]
     messages += [
@@ -104,15 +107,14 @@ def keys_and_headers_arrive_as_they_were_sent(bench: Bench) -> None:
 
 @case(
     "R1",
-    abilities=("write_messages",),
+    abilities=(WritesMessages,),
     hint="milliseconds are taken for microseconds, or local time for UTC",
     needs=ROWS,
 )
 def timestamps_are_those_of_the_messages(bench: Bench) -> None:
     """A message's time is in microseconds and UTC; one without is null, of type -1."""
     _require_timestamps(bench)
-    bench.create()
-    number = bench.first()
+    number = bench.create()
     times = [_NOON, _NOON + 1, _NOON + 3_600_000]
     _write(bench, number, [Message(n, timestamp_ms=ms) for n, ms in enumerate(times)])
     found = _envelopes(bench, number, len(times))
@@ -130,8 +132,7 @@ def timestamps_are_those_of_the_messages(bench: Bench) -> None:
 @case("R1", hint="times are in milliseconds or seconds, or local", needs=ROWS)
 def timestamps_are_close_to_the_time_of_writing(bench: Bench) -> None:
     """A message's time, where it has one, is when it was written, within minutes."""
-    bench.create()
-    number = bench.first()
+    number = bench.create()
     now = time.time()
     bench.write(number, 3)
     stamps = _envelopes(bench, number, 3)["timestamp"].cast(pa.int64()).to_pylist()
@@ -144,15 +145,15 @@ def timestamps_are_close_to_the_time_of_writing(bench: Bench) -> None:
 
 @case(
     "M1",
-    abilities=("fetch_offsets_at", "write_messages"),
+    abilities=(WritesMessages,),
+    overrides=(MetadataProvider.fetch_offsets_at,),
     hint="the last message before the time is answered, or the one after it",
     needs=ROWS,
 )
 def offsets_by_time_are_the_first_at_or_after_it(bench: Bench) -> None:
     """Exact, between, before the first and equal times answer the first message."""
     _require_timestamps(bench)
-    bench.create()
-    number = bench.first()
+    number = bench.create()
     later = (0, 1000, 1000, 1000, 3000)
     messages = [Message(n, timestamp_ms=_NOON + ms) for n, ms in enumerate(later)]
     _write(bench, number, messages)
@@ -169,7 +170,7 @@ def offsets_by_time_are_the_first_at_or_after_it(bench: Bench) -> None:
 @case(
     "M1",
     claims=("replayable",),
-    abilities=("fetch_offsets_at",),
+    overrides=(MetadataProvider.fetch_offsets_at,),
     hint="offsets by time are those of the last file, segment or look-up",
     needs=ROWS,
 )
@@ -195,7 +196,11 @@ def offsets_by_time_follow_the_clock(bench: Bench) -> None:
     expect(dict(early), first, "offsets at the epoch")
 
 
-@case("M1", abilities=("fetch_topics",), hint="topics are those of the configuration")
+@case(
+    "M1",
+    overrides=(MetadataProvider.fetch_topics,),
+    hint="topics are those of the configuration",
+)
 def topics_are_listed(bench: Bench) -> None:
     """fetch_topics lists an existing topic once."""
     bench.create(messages=1)
@@ -205,7 +210,7 @@ def topics_are_listed(bench: Bench) -> None:
 
 @case(
     "W8",
-    abilities=("rows", "visible"),
+    abilities=(WritesRows,),
     writing=True,
     hint="CARRIES names a column that the writer does not store",
 )
@@ -218,7 +223,7 @@ def carried_columns_come_back(bench: Bench) -> None:
         raise Excluded(msg)
     bench.create()
     sink = bench.sink()
-    rows = bench.harness.rows([1, 2])
+    rows = bench.use(WritesRows).rows([1, 2])
     values = {
         "_key": pa.array([b"k", None], pa.binary()),
         "_headers": pa.array([[{"key": "h", "value": b"v"}], None], headers_type()),

@@ -24,7 +24,6 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
-from streamfactory.conformance.bench import offsets_of
 from streamfactory.conformance.expectations import Mismatch, expect, require
 from streamfactory.conformance.patience import Patience
 from streamfactory.conformance.spark import Crash, Hook, nothing, ship
@@ -192,16 +191,7 @@ class Query:
     def task(self, task: Range) -> list[Row]:
         """Run one task: its batches cross a process too."""
         batches = read(ship_configured(self.configured), task, self._called)
-        return self.rows_of(ship(batches))
-
-    def rows_of(self, batches: Sequence[MessageBatch]) -> list[Row]:
-        """Offset and number of every row."""
-        rows: list[Row] = []
-        for batch in batches:
-            offsets = offsets_of(batch.offsets, batch.first_offset, batch.num_rows)
-            numbers = self._bench.harness.numbers(batch.rows)
-            rows += zip(offsets, numbers, strict=True)
-        return rows
+        return self._bench.rows_of_batches(ship(batches))
 
     def check(self) -> None:
         """Rows out are rows in: each once, in the order of its partition."""

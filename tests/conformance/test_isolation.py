@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamfactory.conformance import CASES, Outcome
+from streamfactory.conformance import CASES, Outcome, Subject
 from streamfactory.conformance.runner import Result, all_cases, run_case
 from streamfactory.conformance.specimens import durable, forgetful
 from streamfactory.conformance.specimens.durable import DurableHarness
@@ -45,7 +45,9 @@ def tried(
 
     plugins = PluginManager()
     plugins.register(Plugin())
-    return run_case(CASES[name], plugins.backend(correct.name), harness, plugins, {})
+    return run_case(
+        CASES[name], Subject(plugins.backend(correct.name), harness, plugins)
+    )
 
 
 # --- secrets ----------------------------------------------------------------------

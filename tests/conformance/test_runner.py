@@ -13,7 +13,7 @@ from tests.zoo.registry import ZooConsumers
 from streamfactory.arrowlog import LogConsumer
 from streamfactory.backends.memory import streamfactory_backend
 from streamfactory.backends.memory.harness import MemoryHarness
-from streamfactory.conformance import CASES, Outcome
+from streamfactory.conformance import CASES, Outcome, Subject
 from streamfactory.conformance.limits import Stuck, run_within
 from streamfactory.conformance.report import Report, text_lines, to_junit
 from streamfactory.conformance.runner import all_cases, run, run_case
@@ -63,12 +63,12 @@ class SeesNothing(MemoryHarness):
 
 
 def one(harness: Any, name: str, backend: Backend = MEMORY) -> Result:
-    return run_case(CASES[name], backend, harness, plugins_for(backend), {})
+    return run_case(CASES[name], Subject(backend, harness, plugins_for(backend)))
 
 
 def outcomes(harness: Any, *names: str, backend: Backend = MEMORY) -> dict[str, Result]:
     cases = [case for case in all_cases() if case.name in names]
-    found = run(backend, harness, plugins_for(backend), cases=cases)
+    found = run(Subject(backend, harness, plugins_for(backend)), cases=cases)
     return {result.case.name: result for result in found}
 
 
@@ -98,7 +98,9 @@ def test_a_case_that_hangs_fails_and_others_go_on() -> None:
     found: list[Result] = []
     try:
         for limit in (1.0, 10.0):
-            hung = run(hanging, MemoryHarness, plugins, cases=cases, time_limit=limit)
+            hung = run(
+                Subject(hanging, MemoryHarness, plugins), cases=cases, time_limit=limit
+            )
             found = list(hung)
             if call in found[0].reason:
                 break

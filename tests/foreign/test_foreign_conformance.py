@@ -13,7 +13,7 @@ from tests.foreign.stage import (
     plugins,
 )
 
-from streamfactory.conformance import Outcome, run
+from streamfactory.conformance import Outcome, Subject, run
 from streamfactory.conformance.runner import all_cases
 
 SKIPPED = {
@@ -45,7 +45,7 @@ SKIPPED = {
 @pytest.mark.parametrize("harness", [ParquetHarness, FolderHarness, GrowingHarness])
 def test_foreign_files_pass_the_kit(harness: Any) -> None:
     backend = Plugin().streamfactory_backend()
-    results = list(run(backend, harness, plugins(), cases=all_cases()))
+    results = list(run(Subject(backend, harness, plugins()), cases=all_cases()))
     failed = [(r.case.name, r.reason) for r in results if r.outcome is Outcome.FAILED]
     assert failed == []
     reasons = {r.reason for r in results if r.outcome is Outcome.SKIPPED}

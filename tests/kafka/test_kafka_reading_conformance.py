@@ -36,7 +36,7 @@ class Native(KafkaHarness):
 
 def test_the_quick_kit_passes() -> None:
     subject = find_subject("kafka")
-    results = list(run(subject.backend, KafkaHarness, subject.plugins, quick=True))
+    results = list(run(subject, quick=True))
     outcomes = Counter(result.outcome for result in results)
     assert [r for r in results if r.outcome is Outcome.FAILED] == []
     assert outcomes[Outcome.PASSED] > 70

@@ -30,7 +30,7 @@ from streamfactory.conformance.subject import subject_of
 )
 def test_a_spool_passes_the_kit(harness: Any) -> None:
     subject = subject_of(harness)
-    results = list(run(subject.backend, subject.harness, subject.plugins))
+    results = list(run(subject))
     failed = [r for r in results if r.outcome is Outcome.FAILED]
     assert [(r.case.name, r.reason) for r in failed] == []
     reading = [r for r in results if not r.case.writing]

@@ -21,7 +21,7 @@ class TestDelta(ConformanceSuite):
 def test_the_quick_kit_passes() -> None:
     subject = find_subject("delta")
     cases = [case for case in all_cases() if not case.slow]
-    results = list(run(subject.backend, subject.harness, subject.plugins, cases=cases))
+    results = list(run(subject, cases=cases))
     wrong = [r.case.name for r in results if r.outcome is Outcome.FAILED]
     assert not wrong
     assert sum(r.outcome is Outcome.PASSED for r in results) >= PASSED

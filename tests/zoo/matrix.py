@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tests.zoo import capabilities, committers, processes, readers, servers, writers
 from tests.zoo.registry import ZOO, BrokenBackend
 
+from streamfactory.conformance import Subject
 from streamfactory.conformance.case import CASES
 from streamfactory.conformance.runner import Outcome, all_cases, run
 from streamfactory.spi import Backend, hookimpl
@@ -72,7 +73,7 @@ def failed_cases(broken: BrokenBackend, without: Container[str] = ()) -> list[st
     cases = [case for case in all_cases() if case.name not in without]
     quick = not CASES[broken.caught_by].slow
     plugins = plugins_for(backend)
-    results = run(backend, broken.harness, plugins, cases=cases, quick=quick)
+    results = run(Subject(backend, broken.harness, plugins), cases=cases, quick=quick)
     return [r.case.name for r in results if r.outcome is Outcome.FAILED]
 
 
