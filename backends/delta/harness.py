@@ -26,13 +26,13 @@ class DeltaHarness(TableHarness):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._table = folder
+        self._path = folder
 
-    def _path(self) -> str:
-        return str(self._table)
+    def _location(self) -> str:
+        return str(self._path)
 
     def create(self, partitions: int) -> None:
-        self._table = self.folder / uuid.uuid4().hex
+        self._path = self.folder / uuid.uuid4().hex
         self._table = self._created()
 
     def write(self, partition: int, numbers: Sequence[int]) -> None:
@@ -43,8 +43,8 @@ class DeltaHarness(TableHarness):
         )
 
     def recreate(self) -> None:
-        shutil.rmtree(self._table)
+        shutil.rmtree(self._path)
         self._table = self._created()
 
     def _created(self) -> DeltaTable:
-        return DeltaTable.create(str(self._table), NUMBERS)
+        return DeltaTable.create(str(self._path), NUMBERS)

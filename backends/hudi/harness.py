@@ -42,14 +42,14 @@ class HudiHarness(TableHarness):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._table = folder
+        self._path = folder
         self._last = datetime.now(UTC)
 
-    def _path(self) -> str:
-        return str(self._table)
+    def _location(self) -> str:
+        return str(self._path)
 
     def create(self, partitions: int) -> None:
-        self._table = self.folder / uuid.uuid4().hex
+        self._path = self.folder / uuid.uuid4().hex
         self._make()
 
     def write(self, partition: int, numbers: Sequence[int]) -> None:
@@ -68,7 +68,7 @@ class HudiHarness(TableHarness):
         table = pa.table(columns).append_column(
             "number", numbers_table(numbers).column("number")
         )
-        pq.write_table(table, self._table / name)
+        pq.write_table(table, self._path / name)
         stat = {
             "fileId": group,
             "path": name,
@@ -87,11 +87,11 @@ class HudiHarness(TableHarness):
         self._complete(time, commit)
 
     def recreate(self) -> None:
-        shutil.rmtree(self._table)
+        shutil.rmtree(self._path)
         self._make()
 
     def _make(self) -> None:
-        timeline = self._table / ".hoodie"
+        timeline = self._path / ".hoodie"
         timeline.mkdir(parents=True)
         name = f"numbers_{uuid.uuid4().hex[:8]}"
         text = _PROPERTIES.format(name=name)
@@ -101,7 +101,7 @@ class HudiHarness(TableHarness):
         self._complete(self._time(), {"partitionToWriteStats": {}, **extra})
 
     def _complete(self, time: str, commit: Mapping[str, object]) -> None:
-        timeline = self._table / ".hoodie"
+        timeline = self._path / ".hoodie"
         (timeline / f"{time}.commit.requested").touch()
         part = timeline / f"{time}.inflight"
         part.write_text(json.dumps(commit))

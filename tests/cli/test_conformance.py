@@ -282,7 +282,7 @@ def test_one_thing_is_proved_at_a_time(
             (
                 "error: [no_harness] "
                 "no harness is registered for 'raw'; write one, see "
-                "help(streamfactory.conformance.decoders), and name it in "
+                "help(streamfactory.conformance.harness), and name it in "
                 'pyproject.toml under [project.entry-points."streamfactory.conformance'
                 '.decoders"] as raw = "module:Class", or here with --harness '
                 "module:Class\n"

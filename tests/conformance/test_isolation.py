@@ -232,13 +232,13 @@ class Unforked(durable.DurableConsumerFactory):
         (
             "another_process_reads_the_same",
             "Local",
-            "another process failed: RuntimeError: what I know is in another process",
+            "in another process: RuntimeError: what I know is in another process",
         ),
         (
             "reading_continues_after_a_fork",
             "Unforked",
             (
-                "another process failed: RuntimeError: in the child of a fork: "
+                "in another process: RuntimeError: in the child of a fork: "
                 "RuntimeError: the connection is the parent's"
             ),
         ),

@@ -52,7 +52,7 @@ NO_ENVELOPES = {
 }
 NO_TIMES = {"no ability: fetch_offsets_at, write_messages", "no ability: fetch_topics"}
 NO_GAP, NO_FINISH = "no ability: gap", "no ability: finish"
-NO_VISIBLE = "no ability: visible"
+NO_VISIBLE = "no ability: rows, visible"
 NOT_BY_TASK = "not claimed: epoch_visibility=task"
 
 

@@ -35,7 +35,7 @@ SKIPPED = {
     "no ability: topic_admin",
     "no ability: truncate",
     "no ability: unreachable",
-    "no ability: visible",
+    "no ability: rows, visible",
     "no ability: write_messages",
     "not claimed: redelivers",
 }
