@@ -233,6 +233,7 @@ class Bench(Workbench[Harness]):
         at: int,
         end: int | None = None,
         max_rows: int = 65_536,
+        max_bytes: int = BYTES,
     ) -> Iterator[tuple[int, Fetched]]:
         """Results of the author's consumer, each with its start.
 
@@ -240,7 +241,7 @@ class Bench(Workbench[Harness]):
         """
         patience = Patience()
         while True:
-            limits = FetchLimits(max_rows, BYTES, SLICE)
+            limits = FetchLimits(max_rows, max_bytes, SLICE)
             fetched = consumer.fetch_messages(at, end, limits)
             yield at, fetched
             if fetched.state is BatchState.END_OF_PARTITION:
@@ -258,6 +259,7 @@ class Bench(Workbench[Harness]):
         *,
         consumer: PartitionLevelConsumer | None = None,
         max_rows: int = 65_536,
+        max_bytes: int = BYTES,
     ) -> list[Row]:
         """Read a range with the author's consumer, as the framework does.
 
@@ -274,7 +276,7 @@ class Bench(Workbench[Harness]):
         at = start
         if not wanted if stop is None else at >= stop:
             return rows
-        for before, fetched in self.answers(consumer, at, end, max_rows):
+        for before, fetched in self.answers(consumer, at, end, max_rows, max_bytes):
             rows += self.rows_of(fetched, before)
             at = fetched.next_offset
             whole = len(rows) >= wanted if stop is None else at >= stop
@@ -293,6 +295,7 @@ class Bench(Workbench[Harness]):
         *,
         timeout: float = 1.0,
         max_rows: int = 65_536,
+        max_bytes: int = BYTES,
     ) -> Iterator[MessageBatch]:
         """Batches of a reader.
 
@@ -300,7 +303,9 @@ class Bench(Workbench[Harness]):
         """
         patience = Patience()
         while end is None or at < end:
-            batch = reader.fetch(at, end=end, timeout=timeout, max_rows=max_rows)
+            batch = reader.fetch(
+                at, end=end, timeout=timeout, max_rows=max_rows, max_bytes=max_bytes
+            )
             yield batch
             before, at = at, batch.next_offset
             if patience.over(timeout, progress=at > before):

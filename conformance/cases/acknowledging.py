@@ -24,7 +24,7 @@ _SHOWN: Final = (ShowsAcknowledged,)
 _POLL: Final = 0.02
 
 
-def _read(bench: Bench, number: int, factory: ConsumerFactory) -> list[Row]:
+def read(bench: Bench, number: int, factory: ConsumerFactory) -> list[Row]:
     """All messages that the medium holds, by a consumer of the author's."""
     earliest = bench.infos(bench.provider(factory))[number].earliest
     return _rows(
@@ -49,16 +49,17 @@ def _acknowledged(bench: Bench) -> dict[int, int]:
     return dict(bench.use(ShowsAcknowledged).acknowledged())
 
 
-def _acknowledge(
+def acknowledge(
     bench: Bench, factory: ConsumerFactory, number: int, offset: int
 ) -> None:
+    """Acknowledge what is before an offset."""
     info = bench.infos(bench.provider(factory))[number]
     bench.note(f"acknowledge(partition={number}, offset={offset})")
     position = Position().with_offset(bench.partition(number), offset, info.incarnation)
     factory.acknowledge(position)
 
 
-def _released(bench: Bench, wanted: dict[int, int]) -> dict[int, int]:
+def released(bench: Bench, wanted: dict[int, int]) -> dict[int, int]:
     """What the medium has released; waits for what is still on its way there.
 
     What was released too much is not taken back: nothing is waited for then.
@@ -85,13 +86,13 @@ def only_what_is_acknowledged_is_released(bench: Bench) -> None:
     first, second = bench.written
     factory = bench.factory()
     before = _acknowledged(bench)
-    rows = _read(bench, first, factory)
+    rows = read(bench, first, factory)
     expect([n for _, n in rows], bench.written[first], "messages read")
     expect(_acknowledged(bench), before, "released by reading alone")
     middle = rows[MESSAGES // 2][0]
-    _acknowledge(bench, factory, first, middle)
+    acknowledge(bench, factory, first, middle)
     wanted = {first: middle, second: before[second]}
-    expect(_released(bench, wanted), wanted, "released by an acknowledgement")
+    expect(released(bench, wanted), wanted, "released by an acknowledgement")
 
 
 @case(
@@ -104,16 +105,16 @@ def only_what_is_acknowledged_is_released(bench: Bench) -> None:
 def an_acknowledgement_can_be_repeated(bench: Bench) -> None:
     """A repeated or late acknowledgement changes nothing."""
     number, factory = bench.create(messages=MESSAGES), bench.factory()
-    rows = _read(bench, number, factory)
+    rows = read(bench, number, factory)
     early, late = rows[MESSAGES // 4][0], rows[MESSAGES // 2][0]
     for offset in (late, late, early):
-        _acknowledge(bench, factory, number, offset)
+        acknowledge(bench, factory, number, offset)
     wanted = {number: late}
-    expect(_released(bench, wanted), wanted, "released in the end")
+    expect(released(bench, wanted), wanted, "released in the end")
     last = rows[-1][0] + 1
-    _acknowledge(bench, factory, number, last)
+    acknowledge(bench, factory, number, last)
     wanted = {number: last}
-    expect(_released(bench, wanted), wanted, "released by the last")
+    expect(released(bench, wanted), wanted, "released by the last")
 
 
 @case(
@@ -127,9 +128,9 @@ def an_acknowledgement_can_be_repeated(bench: Bench) -> None:
 def what_is_not_acknowledged_is_delivered_again(bench: Bench) -> None:
     """Another consumer gets what was not acknowledged, under the same offsets."""
     number, factory = bench.create(messages=MESSAGES), bench.factory()
-    rows = _read(bench, number, factory)
+    rows = read(bench, number, factory)
     cut = MESSAGES // 3
-    _acknowledge(bench, factory, number, rows[cut][0])
+    acknowledge(bench, factory, number, rows[cut][0])
     incarnation = bench.infos(bench.provider(factory))[number].incarnation
     factory.close()
     bench.note("restart")
@@ -150,23 +151,23 @@ def what_is_not_acknowledged_is_delivered_again(bench: Bench) -> None:
 def an_acknowledgement_of_another_incarnation_is_ignored(bench: Bench) -> None:
     """Offsets of the stream before its recreation release nothing of the new one."""
     number, factory = bench.create(messages=MESSAGES), bench.factory()
-    last = _read(bench, number, factory)[-1][0]
+    last = read(bench, number, factory)[-1][0]
     info = bench.infos(bench.provider(factory))[number]
     old = Position().with_offset(bench.partition(number), last, info.incarnation)
     bench.recreate(number, MESSAGES)
     before = _acknowledged(bench)
     again = bench.factory()
     again.acknowledge(old)
-    rows = _read(bench, number, again)
+    rows = read(bench, number, again)
     expect(len(rows), MESSAGES, "messages of the new stream")
     expect(_acknowledged(bench), before, "released of the new stream")
     # Again, now that the new stream is known. Behind it one that releases less: when
     # that has arrived, so has the old one.
     again.acknowledge(old)
     early = rows[MESSAGES // 4][0]
-    _acknowledge(bench, again, number, early)
+    acknowledge(bench, again, number, early)
     wanted = {number: early}
-    expect(_released(bench, wanted), wanted, "released of the new stream")
+    expect(released(bench, wanted), wanted, "released of the new stream")
 
 
 @case(
@@ -186,12 +187,12 @@ def a_group_acknowledges_what_it_commits(bench: Bench) -> None:
         expect(_acknowledged(bench), before, "released before the commit")
         position = member.commit()
         wanted = {number: position[bench.partition(number)]}
-        expect(_released(bench, wanted), wanted, "released by the commit")
+        expect(released(bench, wanted), wanted, "released by the commit")
         late = bench.write(number, 5)
         expect(read_member(bench, member, 5), late, "messages after the commit")
         member.close()
         bench.note("restart without a commit")
         again = open_member(bench, Path(folder))
         expect(read_member(bench, again, 5), late, "messages after a restart")
-        expect(_released(bench, wanted), wanted, "released after the restart")
+        expect(released(bench, wanted), wanted, "released after the restart")
         again.close()

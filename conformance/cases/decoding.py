@@ -91,6 +91,25 @@ def bad_messages_are_reported(bench: DecoderBench) -> None:
         expect(decoded.rows.num_rows, 0, f"rows of {name!r}")
 
 
+@decoder_case("D1", hint="values of a column are taken from other messages")
+def a_batch_is_decoded_as_its_messages_are_alone(bench: DecoderBench) -> None:
+    """A batch, shuffled and with bad messages between, has the rows of each alone."""
+    decoder, good = bench.decoder(), bench.good(range(40))
+    alone = [bench.decode(decoder, [payload]).rows.to_pylist() for payload in good]
+    messages = list(zip(good, alone, strict=True))
+    shuffled = bench.random.sample(messages, len(messages))
+    mixed = [*shuffled, *((payload, []) for payload in bench.bad().values())]
+    bench.random.shuffle(mixed)
+    for what, batch in (
+        ("in order", messages),
+        ("shuffled", shuffled),
+        ("shuffled, with bad messages between", mixed),
+    ):
+        decoded = bench.decode(decoder, [payload for payload, _ in batch])
+        wanted = [row for _, rows in batch for row in rows]
+        expect(decoded.rows.to_pylist(), wanted, f"rows of a batch {what}")
+
+
 @decoder_case("D1", hint="codes hold a position, a number, or part of the message")
 def codes_are_stable(bench: DecoderBench) -> None:
     """The same message has the same code, alone or in company, by any decoder."""

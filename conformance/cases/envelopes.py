@@ -33,6 +33,8 @@ _NOON: Final = 1_700_000_000_000
 """Milliseconds since the epoch, of some day."""
 _CLOCKS: Final = 600.0
 """Seconds by which the clocks of two machines differ at most."""
+_LONG: Final = 65_536
+"""Bytes of a long key."""
 _TICK: Final = 0.05
 """Seconds that every clock can resolve."""
 
@@ -90,7 +92,7 @@ def keys_and_headers_arrive_as_they_were_sent(bench: Bench) -> None:
     samples = bench.traits.sample_headers
     if samples != SAMPLE_HEADERS:
         bench.narrow("headers are those of sample_headers", "sample_headers")
-    keys = (None, b"", b"\x00\xff")
+    keys = (None, b"", b"\x00\xff", b"k" * _LONG)
     messages = [Message(n, key=key) for n, key in enumerate(keys)]
     messages += [
         Message(n, headers=tuple(sample)) for n, sample in enumerate(samples, len(keys))
@@ -242,3 +244,33 @@ def carried_columns_come_back(bench: Bench) -> None:
         if name == "_headers":  # a message without headers may have an empty list
             got, wanted = ([row or None for row in rows_] for rows_ in (got, wanted))
         expect(got, wanted, f"{name} read back")
+
+
+@case(
+    "W8",
+    abilities=(WritesRows,),
+    writing=True,
+    hint="an empty value is stored, or read, as null; bytes are taken for text",
+    needs=("carried_columns_come_back",),
+)
+def any_bytes_come_back_as_they_were_written(bench: Bench) -> None:
+    """Empty values, NUL, bytes that are no text and long ones come back unchanged."""
+    number = bench.create()
+    schema = bench.use(WritesRows).rows([0]).schema
+    if bench.backend.yields is not Yields.ENVELOPE or schema.types != [pa.binary()]:
+        msg = "rows are not the bytes of messages"
+        raise Excluded(msg)
+    values = [b"", b"\x00", b"a\x00b", b"\xff\xfe\x80", b"v" * _LONG, b"", b"last"]
+    rows = pa.record_batch([pa.array(values, pa.binary())], schema=schema)
+    sink = bench.sink()
+    if "_key" in sink.factory.CARRIES:
+        keys = [b"", None, b"\x00", b"\xff\x00", b"k" * _LONG, b"k", b""]
+        rows = rows.append_column("_key", pa.array(keys, pa.binary()))
+    bench.note(f"write(values of {[len(value) for value in values]} bytes)")
+    writer = bench.closing(sink.writer(rows.schema, writer_id="bytes", epoch=0))
+    writer.write(rows)
+    bench.closing(sink.committer(writer_id="bytes")).commit(0, [writer.commit()])
+    found = _envelopes(bench, number, len(values))
+    for name in rows.schema.names:
+        got = found["value" if name == schema.names[0] else name.removeprefix("_")]
+        expect(got.to_pylist(), rows[name].to_pylist(), f"{name} read back")

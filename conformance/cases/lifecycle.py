@@ -7,10 +7,12 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from streamfactory.conformance import leaks
+from streamfactory.conformance.bench import BYTES
 from streamfactory.conformance.case import case
 from streamfactory.conformance.cases.reading import ROWS
 from streamfactory.conformance.expectations import expect, expect_error, require
-from streamfactory.spi import ClosedError
+from streamfactory.spi import ClosedError, FetchLimits
 
 if TYPE_CHECKING:
     from streamfactory.conformance.bench import Bench
@@ -69,6 +71,31 @@ def unused_objects_leave_nothing_open(bench: Bench) -> None:
     for _ in range(3):
         bench.consumer(number, factory)
         bench.provider(factory)
+
+
+@case(
+    "R10",
+    claims=("replayable",),
+    hint="close leaves a connection to the garbage collector",
+    needs=(*ROWS, "unused_objects_leave_nothing_open"),
+)
+def closed_consumers_keep_no_connection(bench: Bench) -> None:
+    """Consumers that were used and closed hold nothing, while the factory is held."""
+    number, factory = bench.create(messages=3), bench.factory()
+    start = bench.infos()[number].earliest
+    kept: list[object] = []
+    before = leaks.take()
+    for turn in range(4):
+        if turn == 1:  # what the first one opened may be the factory's
+            before = leaks.take()
+        consumer = factory.create_partition_level_consumer(
+            "conformance", bench.partition(number)
+        )
+        consumer.fetch_messages(start, None, FetchLimits(10, BYTES, 0.0))
+        consumer.close()
+        kept.append(consumer)  # so that only close can release what it has
+    left = leaks.left_since(before)
+    require(not left, f"3 closed consumers hold {'; '.join(left)}")
 
 
 @case("R11", hint="the factory keeps a connection, a lock or a lambda")

@@ -15,7 +15,9 @@ from streamfactory.spi import (
     EpochMarkerLost,
     EpochMismatch,
     EpochVisibility,
+    LastCommit,
     Position,
+    Summary,
     WriterFenced,
 )
 
@@ -185,6 +187,36 @@ def the_last_epoch_and_its_position_are_remembered(bench: Bench) -> None:
     require(last is not None, "nothing is remembered")
     assert last is not None
     expect((last.epoch, last.source_position), (0, here), "epoch and position")
+
+
+@case(
+    "W3",
+    claims=("idempotent",),
+    abilities=(WritesRows,),
+    writing=True,
+    hint="a field is stored late, from the epoch before, or taken from a cache",
+    needs=("the_last_epoch_and_its_position_are_remembered",),
+)
+def each_of_five_epochs_is_remembered_whole(bench: Bench) -> None:
+    """After each epoch of one committer, number, position and summary are its own."""
+    number, sink = bench.create(), bench.sink()
+    partition = bench.partition(number)
+    committer = bench.closing(sink.committer(writer_id=WRITER))
+    fetch = sink.factory.fetch_last_commit
+    wanted: LastCommit | None = None
+    for epoch in range(5):
+        messages = stage(bench, sink, epoch, [list(range(3 * epoch + 1)), [epoch]])
+        here = Position({partition: 10 * epoch}, {partition: f"incarnation {epoch}"})
+        committer.commit(epoch, messages, here)
+        summary = sum((message.summary for message in messages), Summary())
+        wanted = LastCommit(epoch, here, summary)
+        expect(fetch(WRITER), wanted, f"what is fetched after epoch {epoch}")
+        expect(committer.last(), wanted, f"last() after epoch {epoch}")
+    again = pickle.loads(pickle.dumps(sink.factory))  # noqa: S301 - our own
+    found = bench.closing(again).fetch_last_commit(WRITER)
+    expect(found, wanted, "what a pickled factory fetches")
+    other = bench.closing(bench.sink().committer(writer_id=WRITER))
+    expect(other.last(), wanted, "last() of a new committer")
 
 
 @case(

@@ -157,6 +157,20 @@ class Deaf(JsonDecoder):
         return super().decode(values, DecodeContext(context.partition))
 
 
+class Swapping(JsonDecoder):
+    """Swaps the values of two rows in one column of large batches."""
+
+    def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
+        decoded = super().decode(values, context)
+        rows = decoded.rows
+        if rows.num_rows < 10:
+            return decoded
+        order = [0, 2, 1, *range(3, rows.num_rows)]
+        index = rows.schema.get_field_index("text")
+        column = rows.column(index).take(pa.array(order))
+        return replace(decoded, rows=rows.set_column(index, rows.field(index), column))
+
+
 class Talkative(JsonDecoder):
     """Reports what nobody asks for."""
 
@@ -175,10 +189,19 @@ class Talkative(JsonDecoder):
 def test_defect_of_reporting_is_caught(
     decoder: type[MessageDecoder], cases: set[str]
 ) -> None:
+    failed = failures_of_json(decoder)
+    assert failed >= {f"{case}_are_reported_on_request" for case in cases}
+
+
+def failures_of_json(decoder: type[MessageDecoder]) -> set[str]:
     broken = replace(json_decoder(), decoder=decoder)
     results = run(DecoderSubject(broken, JsonHarness), quick=True)
-    failed = {r.case.name for r in results if r.outcome is Outcome.FAILED}
-    assert failed >= {f"{case}_are_reported_on_request" for case in cases}
+    return {r.case.name for r in results if r.outcome is Outcome.FAILED}
+
+
+def test_values_of_other_rows_are_caught() -> None:
+    case = "a_batch_is_decoded_as_its_messages_are_alone"
+    assert failures_of_json(Swapping) == {case}
 
 
 def test_local_class_is_caught() -> None:
