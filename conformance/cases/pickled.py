@@ -23,6 +23,8 @@ from streamfactory.spi import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from streamfactory.conformance.bench import Bench
 
 _MESSAGES: Final = 20
@@ -72,7 +74,7 @@ def another_process_gets_the_same_metadata(bench: Bench) -> None:
 def _metadata(factory: ConsumerFactory, partition: Partition) -> dict[str, Any]:
     """What a provider answers, by method; without those that it does not support."""
     provider = factory.create_metadata_provider("metadata")
-    calls = {
+    calls: dict[str, Callable[[], Any]] = {
         "fetch_schema": lambda: provider.fetch_schema(partition.topic),
         "fetch_topics": lambda: partition.topic in provider.fetch_topics(),
         "fetch_offsets_at": lambda: dict(provider.fetch_offsets_at(0, {partition})),

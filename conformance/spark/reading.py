@@ -19,7 +19,7 @@ A restarted driver begins at 6 where the last batch is not in the commit log, el
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
@@ -215,22 +215,8 @@ class Query:
         self._hook(step)
 
     def _twice(self, task: Range) -> list[Row]:
-        answers: list[list[Row] | Exception] = []
-
-        def attempt() -> None:
-            try:
-                answers.append(self.task(task))
-            except Exception as error:  # noqa: BLE001 - reported below
-                answers.append(error)
-
-        threads = [threading.Thread(target=attempt) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(_ATTEMPT)
-        for answer in answers:
-            if isinstance(answer, Exception):
-                raise answer
-        require(len(answers) == 2, f"{task} does not come back")
-        expect(answers[1], answers[0], f"the two attempts of {task}")
-        return answers[0]  # type: ignore[return-value]  # errors were raised above
+        with ThreadPoolExecutor(2) as threads:
+            attempts = [threads.submit(self.task, task) for _ in range(2)]
+            one, other = (attempt.result(_ATTEMPT) for attempt in attempts)
+        expect(other, one, f"the two attempts of {task}")
+        return one

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from tests.zoo.matrix import plugins_for
@@ -172,3 +172,40 @@ def test_what_a_case_builds_on_is_a_case() -> None:
     names = {case.name for case in all_cases()}
     needed: Sequence[str] = [name for case in all_cases() for name in case.needs]
     assert [name for name in needed if name not in names] == []
+
+
+class Halting(LogConsumer):
+    """Returns at once where there is nothing, and cannot be woken before."""
+
+    def fetch_messages(self, start: int, end: Any, limits: Any) -> Any:
+        return super().fetch_messages(start, end, replace(limits, timeout=0.0))
+
+
+class HaltingFactory(ZooConsumers):
+    CONSUMER = Halting
+
+
+def test_a_case_that_examines_less_is_narrowed_with_its_reason() -> None:
+    backend = replace(MEMORY, consumer_factory=HaltingFactory)
+    result = one(MemoryHarness, "a_fetch_of_the_authors_ends_by_wake", backend)
+    reason = "a fetch without messages returned before it could be woken"
+    assert (result.outcome, result.reason) == (Outcome.NARROWED, reason)
+    report = Report("memory", (result,), 0.1, 0, "again")
+    assert list(text_lines(report))[-4:] == [
+        "narrowed:",
+        f"  1 case: {reason}",
+        "",
+        "memory: 1 narrowed in 0.1 s (seed 0)",
+    ]
+    assert not report.failed
+
+
+class CannotStop(MemoryHarness):
+    reasons: ClassVar = {"stop": "the store is a part of this process"}
+
+
+def test_the_harness_says_why_an_ability_is_missing() -> None:
+    result = one(CannotStop, "an_unreachable_server_is_a_connection_error")
+    assert result.outcome is Outcome.SKIPPED
+    reason = "no ability: stop, start (the store is a part of this process)"
+    assert result.reason == reason
