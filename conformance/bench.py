@@ -34,7 +34,7 @@ from streamfactory.wiring.writing.sink import Sink
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from streamfactory.conformance.case import Case
+    from streamfactory.conformance.workbench import Requirements
     from streamfactory.spi import Backend, Claims, MessageBatch
     from streamfactory.wiring.config.settled import Configured
     from streamfactory.wiring.plugins.manager import PluginManager
@@ -78,7 +78,7 @@ class Bench(Workbench[Harness]):
         self.written: dict[int, list[int]] = {}
         """Numbers by partition, in order: the model."""
 
-    def excluded(self, case: Case[Any]) -> None:
+    def excluded(self, case: Requirements) -> None:
         """Raise `Excluded` where a case does not apply, by claims and abilities."""
         name = "producer_factory" if case.writing else "consumer_factory"
         if getattr(self.backend, name) is None:
@@ -94,7 +94,7 @@ class Bench(Workbench[Harness]):
                 raise Excluded(msg)
         super().excluded(case)
 
-    def missing(self, case: Case[Any]) -> list[str]:
+    def missing(self, case: Requirements) -> list[str]:
         """Methods of ``spi`` that are not overridden, and those of the harness."""
         inherited = [m.__name__ for m in case.overrides if not self._overrides_it(m)]
         return [*inherited, *super().missing(case)]

@@ -31,7 +31,7 @@ from streamfactory.wiring.decoding.stage import DecodePolicy, DecodeStage
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from streamfactory.conformance.case import Case
+    from streamfactory.conformance.workbench import Requirements
 
 TOPIC: Final = "conformance"
 LANE: Final = Partition(TOPIC, 0)
@@ -56,7 +56,7 @@ class DecoderBench(Workbench[DecoderHarness]):
         self.descriptor = decoder
         self.random = self.chance()
 
-    def excluded(self, case: Case[Any]) -> None:
+    def excluded(self, case: Requirements) -> None:
         """Raise `Excluded` where a case does not apply."""
         if self.descriptor.decoder is None:
             msg = f"{self.descriptor.name!r} leaves messages as they are"

@@ -13,7 +13,6 @@ from streamfactory.conformance.harness import Traits, lacking
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from streamfactory.conformance.case import Case
     from streamfactory.conformance.harness import Ability
 
 
@@ -22,6 +21,26 @@ class Closeable(Protocol):
 
     def close(self) -> None:
         """Close it."""
+
+
+class Requirements(Protocol):
+    """What a `Case` needs of the plug-in and of its harness."""
+
+    @property
+    def claims(self) -> tuple[str, ...]:
+        """Claims of the backend."""
+
+    @property
+    def abilities(self) -> tuple[Ability, ...]:
+        """Protocols of the harness."""
+
+    @property
+    def overrides(self) -> tuple[Callable[..., Any], ...]:
+        """Methods of ``spi`` that are overridden."""
+
+    @property
+    def writing(self) -> bool:
+        """Whether the backend has to be written."""
 
 
 A = TypeVar("A")
@@ -67,11 +86,11 @@ class Workbench(Generic[H]):
         self._require(lacking(self.harness, ability))
         return cast("A", self.harness)
 
-    def excluded(self, case: Case[Any]) -> None:
+    def excluded(self, case: Requirements) -> None:
         """Raise `Excluded` where a case does not apply here."""
         self._require(self.missing(case))
 
-    def missing(self, case: Case[Any]) -> list[str]:
+    def missing(self, case: Requirements) -> list[str]:
         """The methods that a case needs and that nobody has."""
         return [n for ability in case.abilities for n in lacking(self.harness, ability)]
 
