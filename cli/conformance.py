@@ -9,8 +9,9 @@ import sys
 import tempfile
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,11 +19,9 @@ from streamfactory.cli.parameters import json_flag, one_definition
 from streamfactory.cli.results import count, table
 from streamfactory.cli.status import Status
 from streamfactory.conformance.benchmark import Figure, measure
-from streamfactory.conformance.decoder_runner import decoder_cases, run_decoder
 from streamfactory.conformance.limits import SECONDS
 from streamfactory.conformance.report import FORMATS, Report, to_plain
-from streamfactory.conformance.runner import Result as CaseResult
-from streamfactory.conformance.runner import all_cases, run
+from streamfactory.conformance.runner import all_cases, decoder_cases, run
 from streamfactory.conformance.subject import (
     TYPE_KEYS,
     find_decoder,
@@ -33,12 +32,12 @@ from streamfactory.conformance.waivers import read_waivers, waived
 from streamfactory.spi import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from streamfactory.cli.printing import Printer
     from streamfactory.conformance.case import Case
-
-    Prove = Callable[[Iterable[Case], bool, int], Iterator[CaseResult]]
+    from streamfactory.conformance.runner import Provable
+    from streamfactory.conformance.subject import Subject
 
 log = logging.getLogger("streamfactory")
 
@@ -132,20 +131,30 @@ def conformance_command(
             msg = "--benchmark is for stream types."
             raise click.UsageError(msg)
         return _measured(printer, str(type_name).lower(), harness)
-    everything = all_cases() if decoder is None else decoder_cases()
+    everything: list[Case[Any]] = (
+        [*all_cases()] if decoder is None else [*decoder_cases()]
+    )
     cases = _chosen(everything, only)
     names = {case.name for case in everything}
     known = {} if waivers is None else read_waivers(waivers, names)
     if harness is not None:
         # A console script does not look where it is started; `python -m` does.
         sys.path.append(str(Path.cwd()))
-    if decoder is not None:
-        name, prove = _decoder(decoder.lower(), harness, time_limit)
-    else:
-        name, prove = _backend(str(type_name).lower(), harness, config, time_limit)
+    subject: Provable[Any] = (
+        _backend(str(type_name).lower(), harness, config)
+        if decoder is None
+        else find_decoder(decoder.lower(), harness)
+    )
+    name = subject.name
     started = time.monotonic()
     with quiet_log():
-        results = prove(_announced(cases, printer), quick, seed)
+        results = run(
+            subject,
+            cases=_announced(cases, printer),
+            quick=quick,
+            seed=seed,
+            time_limit=time_limit,
+        )
         found = tuple(waived(results, known))
     printer.progress("")
     seconds = time.monotonic() - started
@@ -179,45 +188,13 @@ def _measured(printer: Printer, name: str, harness: str | None) -> Status:
     return Status.FINE
 
 
-def _backend(
-    name: str, harness: str | None, config: str | None, time_limit: float
-) -> tuple[str, Prove]:
+def _backend(name: str, harness: str | None, config: str | None) -> Subject:
     subject = find_subject(name, harness)
-    overrides = {} if config is None else _properties(config, subject.backend.name)
-
-    def prove(cases: Iterable[Case], quick: bool, seed: int) -> Iterator[CaseResult]:
-        return run(
-            subject.backend,
-            subject.harness,
-            subject.plugins,
-            cases=cases,
-            overrides=overrides,
-            quick=quick,
-            seed=seed,
-            time_limit=time_limit,
-        )
-
-    return subject.backend.name, prove
+    overrides = {} if config is None else _properties(config, subject.name)
+    return replace(subject, overrides=overrides)
 
 
-def _decoder(name: str, harness: str | None, time_limit: float) -> tuple[str, Prove]:
-    decoder, made = find_decoder(name, harness)
-
-    def prove(cases: Iterable[Case], quick: bool, seed: int) -> Iterator[CaseResult]:
-        for case in cases:
-            yield from run_decoder(
-                decoder,
-                made,
-                cases=[case],
-                quick=quick,
-                seed=seed,
-                time_limit=time_limit,
-            )
-
-    return decoder.name, prove
-
-
-def _chosen(cases: Sequence[Case], only: Sequence[str]) -> list[Case]:
+def _chosen(cases: Sequence[Case[Any]], only: Sequence[str]) -> list[Case[Any]]:
     for pattern in only:
         if not any(_matches(case, pattern) for case in cases):
             msg = f"no case matches {pattern!r}; there are {count(len(cases), 'case')}."
@@ -225,7 +202,7 @@ def _chosen(cases: Sequence[Case], only: Sequence[str]) -> list[Case]:
     return [c for c in cases if not only or any(_matches(c, p) for p in only)]
 
 
-def _matches(case: Case, pattern: str) -> bool:
+def _matches(case: Case[Any], pattern: str) -> bool:
     by_rule = fnmatch.fnmatchcase(case.rule, pattern.upper())
     return by_rule or fnmatch.fnmatchcase(case.name, pattern)
 
@@ -241,7 +218,7 @@ def _properties(config: str, type_name: str) -> dict[str, str]:
     return {k: text for k, text in written.items() if k.lower() not in TYPE_KEYS}
 
 
-def _announced(cases: Sequence[Case], printer: Printer) -> Iterator[Case]:
+def _announced(cases: Sequence[Case[Any]], printer: Printer) -> Iterator[Case[Any]]:
     """The cases, each printed as it runs."""
     for number, case in enumerate(cases, start=1):
         printer.progress(f"[{number}/{len(cases)}] {case.rule} {case.name}")

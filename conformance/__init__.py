@@ -1,23 +1,27 @@
 """The conformance kit: proves a backend with one command, without a JVM.
 
 ``streamfactory conformance TYPE`` runs every case that the backend's claims and the
-harness's abilities allow. The author supplies a harness (`Harness`): access to the
-medium that does not use the code under test. ``suite`` has the same as a
+harness's abilities allow. The author supplies a harness: access to the medium that does
+not use the code under test; ``harness`` has its methods. ``suite`` has the same as a
 pytest class, and ``--decoder NAME`` proves a decoder.
 """
 
 from streamfactory.conformance.case import CASES, Case
 from streamfactory.conformance.expectations import Mismatch
-from streamfactory.conformance.harness import Harness, Message
+from streamfactory.conformance.harness import DecoderHarness, Harness, Message
 from streamfactory.conformance.runner import Outcome, Result, run
+from streamfactory.conformance.subject import DecoderSubject, Subject
 
 __all__ = [
     "CASES",
     "Case",
+    "DecoderHarness",
+    "DecoderSubject",
     "Harness",
     "Message",
     "Mismatch",
     "Outcome",
     "Result",
+    "Subject",
     "run",
 ]

@@ -1,18 +1,24 @@
-"""The environment of one case: a harness, the backend, and a record of the steps."""
+"""The environment of one case of a backend: its harness, and access to its parts."""
 
 from __future__ import annotations
 
 import itertools
 import time
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, final
 
-from streamfactory.conformance.expectations import HarnessFailed, Mismatch, require
-from streamfactory.conformance.guarding import GuardedHarness
+from streamfactory.conformance.expectations import (
+    Excluded,
+    HarnessFailed,
+    Mismatch,
+    require,
+)
+from streamfactory.conformance.harness import Harness, HasSinkProperties, Recreates
 from streamfactory.conformance.patience import Patience
+from streamfactory.conformance.workbench import Workbench
 from streamfactory.spi import (
     BatchState,
     ConsumerFactory,
+    EpochVisibility,
     Fetched,
     FetchLimits,
     MetadataProvider,
@@ -26,35 +32,27 @@ from streamfactory.wiring.reading.source import Source
 from streamfactory.wiring.writing.sink import Sink
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from streamfactory.spi import Backend, MessageBatch
+    from streamfactory.conformance.workbench import Requirements
+    from streamfactory.spi import Backend, Claims, MessageBatch
     from streamfactory.wiring.config.settled import Configured
     from streamfactory.wiring.plugins.manager import PluginManager
     from streamfactory.wiring.reading.reader import Reader
 
-_SLICE: Final = 0.25
+SLICE: Final = 0.25
+"""Seconds that a fetch of the author's may take."""
+BYTES: Final = 8 * 1024**2
 _ATTEMPTS: Final = 5
 """Attempts of a call that has to return in time, because a busy machine may be late."""
-
-
-class Closeable(Protocol):
-    """Anything that can be closed."""
-
-    def close(self) -> None:
-        """Close it."""
-
-
-C = TypeVar("C", bound=Closeable)
-"""A type of object that is closed after the case."""
 
 Row = tuple[int, int]
 """Offset and number."""
 
 
 @final
-class Bench:
-    """The environment of a case. Closes everything that it opened.
+class Bench(Workbench[Harness]):
+    """The environment of a case.
 
     Args:
         backend: Under test.
@@ -72,32 +70,71 @@ class Bench:
         overrides: Mapping[str, str],
         seed: int = 0,
     ) -> None:
+        super().__init__(harness, seed)
         self.backend = backend
-        self.harness: Any = GuardedHarness(harness)
-        self.seed = seed
         self._plugins = plugins
         self._overrides = overrides
         self._numbers = itertools.count()
-        self._stack = ExitStack()
-        self.script: list[str] = []
-        """The steps so far, as a short script: shown when the case fails."""
         self.written: dict[int, list[int]] = {}
         """Numbers by partition, in order: the model."""
 
+    def excluded(self, case: Requirements) -> None:
+        """Raise `Excluded` where a case does not apply, by claims and abilities."""
+        name = "producer_factory" if case.writing else "consumer_factory"
+        if getattr(self.backend, name) is None:
+            msg = f"the type cannot be {'written' if case.writing else 'read'}"
+            raise Excluded(msg)
+        self.harness.create(1)
+        used = self.configured("write" if case.writing else "read")
+        # The one that is used: with a spool, streams are read by another factory.
+        claims = getattr(used.backend, name)(used.config).claims()
+        for claim in case.claims:
+            if not is_claimed(claims, claim):
+                msg = f"not claimed: {claim}"
+                raise Excluded(msg)
+        super().excluded(case)
+
+    def missing(self, case: Requirements) -> list[str]:
+        """Methods of ``spi`` that are not overridden, and those of the harness."""
+        inherited = [m.__name__ for m in case.overrides if not self._overrides_it(m)]
+        return [*inherited, *super().missing(case)]
+
+    def _overrides_it(self, method: Callable[..., Any]) -> bool:
+        """Whether the backend overrides a method of ``spi``."""
+        if self.backend.consumer_factory is None:
+            return False
+        kinds: dict[str, Callable[[], Any]] = {
+            ConsumerFactory.__name__: self.factory,
+            MetadataProvider.__name__: self.provider,
+            PartitionLevelConsumer.__name__: lambda: self.consumer(
+                self.harness.partitions()[0]
+            ),
+        }
+        owner = kinds[method.__qualname__.partition(".")[0]]()
+        return getattr(type(owner), method.__name__) is not method
+
+    def mask(self) -> Callable[[str], str]:
+        """Takes the secrets of the configuration out of a text."""
+        return self.configured().config.mask
+
     # --- the medium ---------------------------------------------------------------
 
-    def create(self, partitions: int = 1, messages: int = 0) -> None:
-        """Create the stream, with this number of messages in each partition."""
+    def create(self, partitions: int = 1, messages: int = 0) -> int:
+        """Create the stream, with this number of messages in each partition.
+
+        Returns:
+            The id of some partition.
+        """
         self.note(f"create(partitions={partitions})")
         self.harness.create(partitions)
         self.written = {number: [] for number in self.harness.partitions()}
-        is_single = getattr(self.harness, "single_partition", False)
-        if len(self.written) != (1 if is_single else partitions):
+        if len(self.written) != (1 if self.traits.single_partition else partitions):
             msg = f"create({partitions}) was followed by partitions() {[*self.written]}"
             raise HarnessFailed(msg)
         for number in self.written:
             if messages:
                 self.write(number, messages)
+        return self.first()
 
     def write(self, partition: int, messages: int) -> list[int]:
         """Append messages by the harness; returns their numbers."""
@@ -106,6 +143,13 @@ class Bench:
         self.harness.write(partition, numbers)
         self.written[partition].extend(numbers)
         return numbers
+
+    def recreate(self, number: int, messages: int) -> None:
+        """Delete the stream, create it again, and append messages to a partition."""
+        self.note("recreate()")
+        self.use(Recreates).recreate()
+        self.written[number] = []
+        self.write(number, messages)
 
     def first(self) -> int:
         """The id of some partition."""
@@ -117,8 +161,8 @@ class Bench:
         """The configuration, with options of the case (``__`` for a dot)."""
         extra = {key.replace("__", "."): value for key, value in options.items()}
         given = self.harness.properties()
-        if use == "write" and hasattr(self.harness, "sink_properties"):
-            given = self.harness.sink_properties()
+        if use == "write" and self.has(HasSinkProperties):
+            given = self.use(HasSinkProperties).sink_properties()
         properties = {**given, **self._overrides, **extra}
         definition = from_mapping(properties, "conformance")
         return load(definition, use, plugins=self._plugins)
@@ -126,6 +170,10 @@ class Bench:
     def source(self, **options: str) -> Source:
         """The stream through the framework."""
         return self.closing(Source(self.configured(**options)))
+
+    def reader(self, number: int, **options: str) -> Reader:
+        """A partition through the framework."""
+        return self.closing(self.source(**options).reader(self.partition(number)))
 
     def sink(self, **options: str) -> Sink:
         """The stream for writing, through the framework."""
@@ -151,11 +199,6 @@ class Bench:
         made = factory.create_partition_level_consumer("conformance", partition)
         return self.closing(made)
 
-    def closing(self, thing: C) -> C:
-        """Close something after the case; a second close is fine."""
-        self._stack.callback(thing.close)
-        return thing
-
     @property
     def topic(self) -> str:
         """Name of the topic."""
@@ -173,59 +216,114 @@ class Bench:
         answer = provider.fetch_partitions([self.topic], ())
         return {info.partition.id: info for info in answer}
 
-    # --- direct reading -------------------------------------------------------------
+    def bounds(
+        self, number: int, provider: MetadataProvider | None = None
+    ) -> tuple[int, int]:
+        """Earliest and latest offset of a partition, where latest is known."""
+        info = self.infos(provider)[number]
+        require(info.latest is not None, f"latest of partition {number} is None")
+        assert info.latest is not None
+        return info.earliest, info.latest
+
+    # --- reading --------------------------------------------------------------------
+
+    def answers(
+        self,
+        consumer: PartitionLevelConsumer,
+        at: int,
+        end: int | None = None,
+        max_rows: int = 65_536,
+        max_bytes: int = BYTES,
+    ) -> Iterator[tuple[int, Fetched]]:
+        """Results of the author's consumer, each with its start.
+
+        They end with the partition, and where there is no progress.
+        """
+        patience = Patience()
+        while True:
+            limits = FetchLimits(max_rows, max_bytes, SLICE)
+            fetched = consumer.fetch_messages(at, end, limits)
+            yield at, fetched
+            if fetched.state is BatchState.END_OF_PARTITION:
+                return
+            before, at = at, fetched.next_offset
+            require(at >= before, f"next_offset went back, from {before} to {at}")
+            if patience.over(SLICE, progress=at > before or fetched.rows is not None):
+                return
 
     def fetch_all(
         self,
         number: int,
-        start: int,
+        start: int | None = None,
         end: int | None = None,
         *,
         consumer: PartitionLevelConsumer | None = None,
         max_rows: int = 65_536,
+        max_bytes: int = BYTES,
     ) -> list[Row]:
-        """Read a range with the author's consumer, as the framework does."""
+        """Read a range with the author's consumer, as the framework does.
+
+        ``start`` is the earliest offset, and ``end`` the latest, where not given.
+        """
+        if start is None:
+            start = self.infos()[number].earliest
         self.note(f"author.fetch(partition={number}, start={start}, end={end})")
         consumer = consumer or self.consumer(number)
         stop = end if end is not None else self.infos()[number].latest
-        rows: list[Row] = []
-        patience = Patience()
-        at = start
         # If latest is unknown, the range ends when everything written has been read.
         wanted = len(self.written[number])
-        while (len(rows) < wanted) if stop is None else (at < stop):
-            fetched = consumer.fetch_messages(
-                at, end, FetchLimits(max_rows, 8 * 1024**2, _SLICE)
-            )
-            found = self.rows_of(fetched, at)
-            rows += found
-            if fetched.state is BatchState.END_OF_PARTITION:
+        rows: list[Row] = []
+        at = start
+        if not wanted if stop is None else at >= stop:
+            return rows
+        for before, fetched in self.answers(consumer, at, end, max_rows, max_bytes):
+            rows += self.rows_of(fetched, before)
+            at = fetched.next_offset
+            whole = len(rows) >= wanted if stop is None else at >= stop
+            if whole or fetched.state is BatchState.END_OF_PARTITION:
                 break
-            require(
-                fetched.next_offset >= at,
-                f"next_offset went back, from {at} to {fetched.next_offset}",
-            )
-            before, at = at, fetched.next_offset
-            if patience.over(_SLICE, progress=at > before or bool(found)):
-                msg = f"reading makes no progress at {at}, before {stop}"
-                raise Mismatch(msg)
+        else:
+            msg = f"reading makes no progress at {at}, before {stop}"
+            raise Mismatch(msg)
         return [row for row in rows if end is None or row[0] < end]
+
+    def batches(
+        self,
+        reader: Reader,
+        at: int,
+        end: int | None = None,
+        *,
+        timeout: float = 1.0,
+        max_rows: int = 65_536,
+        max_bytes: int = BYTES,
+    ) -> Iterator[MessageBatch]:
+        """Batches of a reader.
+
+        No progress before a given end is a failure. Without one the batches end then.
+        """
+        patience = Patience()
+        while end is None or at < end:
+            batch = reader.fetch(
+                at, end=end, timeout=timeout, max_rows=max_rows, max_bytes=max_bytes
+            )
+            yield batch
+            before, at = at, batch.next_offset
+            if patience.over(timeout, progress=at > before):
+                require(end is None, f"reading makes no progress at {at}, before {end}")
+                return
 
     def read_all(self, source: Source, number: int, start: int, end: int) -> list[Row]:
         """Read a range through `Reader`."""
         self.note(f"reader.fetch(partition={number}, start={start}, end={end})")
         reader = self.closing(source.reader(self.partition(number)))
+        return self.rows_of_batches(self.batches(reader, start, end))
+
+    def rows_of_batches(self, batches: Iterable[MessageBatch]) -> list[Row]:
+        """Offset and number of each row."""
         rows: list[Row] = []
-        at, patience = start, Patience()
-        while at < end:
-            batch = reader.fetch(at, end=end, timeout=1.0)
-            numbers = self.harness.numbers(batch.rows)
+        for batch in batches:
             offsets = offsets_of(batch.offsets, batch.first_offset, batch.num_rows)
-            rows += zip(offsets, numbers, strict=True)
-            before, at = at, batch.next_offset
-            if patience.over(1.0, progress=at > before):
-                msg = f"reading makes no progress at {at}, before {end}"
-                raise Mismatch(msg)
+            rows += zip(offsets, self.harness.numbers(batch.rows), strict=True)
         return rows
 
     def answer(
@@ -255,8 +353,7 @@ class Bench:
 
     def offsets(self, number: int) -> list[int]:
         """The offsets of all messages of a partition, by the author's consumer."""
-        earliest = self.infos()[number].earliest
-        return [offset for offset, _ in self.fetch_all(number, earliest)]
+        return [offset for offset, _ in self.fetch_all(number)]
 
     def within(
         self,
@@ -286,14 +383,10 @@ class Bench:
         msg = f"{what} took {took:.2f} s, allowed were {limit:.2f} s"
         raise Mismatch(msg)
 
-    def note(self, step: str) -> None:
-        """Add a line to the script."""
-        self.script.append(step)
-
     def close(self) -> None:
         """Close all that was opened, and the harness."""
         try:
-            self._stack.close()
+            super().close()
         finally:
             self.harness.close()
 
@@ -303,3 +396,12 @@ def offsets_of(offsets: Any, first: int | None, count: int) -> Sequence[int]:
     if offsets is not None:
         return [int(offset) for offset in offsets.to_pylist()]
     return range(first or 0, (first or 0) + count)
+
+
+def is_claimed(claims: Claims, name: str) -> bool:
+    """Whether something is claimed, see `Case.claims`."""
+    wanted, _, value = name.partition("=")
+    claimed = getattr(claims, wanted)
+    if isinstance(claimed, EpochVisibility):
+        return claimed.value == value if value else claimed is not EpochVisibility.NONE
+    return bool(claimed)

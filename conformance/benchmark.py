@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import statistics
 import time
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from streamfactory.conformance.bench import Bench
 from streamfactory.conformance.cases.writing import stage
-from streamfactory.conformance.guarding import guarded
-from streamfactory.conformance.patience import Patience
+from streamfactory.conformance.harness import ReadsRaw, WritesRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from streamfactory.conformance.bench import Bench
     from streamfactory.conformance.subject import Subject
 
 MESSAGES: Final = 20_000
@@ -47,13 +46,8 @@ class Figure:
 
 def measure(subject: Subject, folder: Path) -> Iterator[Figure]:
     """Measure what the subject and its harness allow; a figure at a time."""
-    prepare = getattr(subject.harness, "prepare", None)
-    if prepare is not None:
-        guarded(prepare, subject.harness, "prepare")()
-    made = guarded(subject.harness, subject.harness, "__init__")(folder)
-    with ExitStack() as stack:
-        bench = Bench(subject.backend, made, subject.plugins, {})
-        stack.callback(bench.close)
+    subject.prepare()
+    with closing(subject.open(folder)) as bench:
         if subject.backend.consumer_factory is not None:
             yield from _reading(bench)
             yield from _metadata(bench)
@@ -75,22 +69,20 @@ def _seconds(function: Callable[[], Any]) -> float:
 
 
 def _reading(bench: Bench) -> Iterator[Figure]:
-    bench.create(messages=MESSAGES)
-    number = bench.first()
+    number = bench.create(messages=MESSAGES)
     source = bench.source()
     reader = bench.closing(source.reader(bench.partition(number)))
     earliest = bench.infos()[number].earliest
-    raw = getattr(bench.harness, "raw_read", None)
+    raw = bench.use(ReadsRaw).raw_read if bench.has(ReadsRaw) else None
     # What cannot be read again is read once.
     again = source.factory.claims().replayable
     sizes: list[float] = []
 
     def read() -> None:
-        at, rows, size, patience = earliest, 0, 0, Patience()
-        while rows < MESSAGES:
-            batch = reader.fetch(at, timeout=1.0)
-            at, rows, size = batch.next_offset, rows + len(batch), size + batch.size
-            if patience.over(1.0, progress=bool(batch.num_rows)):
+        rows = size = 0
+        for batch in bench.batches(reader, earliest):
+            rows, size = rows + len(batch), size + batch.size
+            if rows >= MESSAGES:
                 break
         sizes.append(float(size))
 
@@ -126,12 +118,12 @@ def _metadata(bench: Bench) -> Iterator[Figure]:
 
 
 def _writing(bench: Bench) -> Iterator[Figure]:
-    if not hasattr(bench.harness, "rows"):
+    if not bench.has(WritesRows):
         return
     bench.create()
     sink = bench.sink()
     rows = list(range(_EPOCH_ROWS))
-    size = bench.harness.rows(rows).nbytes
+    size = bench.use(WritesRows).rows(rows).nbytes
     committer = bench.closing(sink.committer(writer_id="benchmark"))
     staged: list[float] = []
     committed: list[float] = []

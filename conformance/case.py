@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
+
+from streamfactory.conformance.harness import Ability, WritesRows
 
 if TYPE_CHECKING:
-    from streamfactory.conformance.bench import Bench
+    from collections.abc import Callable
 
-Body = Callable[["Bench"], None]
+    from streamfactory.conformance.bench import Bench
+    from streamfactory.conformance.decoders import DecoderBench
+
+B = TypeVar("B")
+"""The environment of a case: `Bench` for backends, `DecoderBench` for decoders."""
 
 _WHOLES: Final = ("model", "spark", "spark_tasks", "spark_writing")
 """Modules whose cases combine many behaviours."""
 SEES_WHAT_IT_WRITES: Final = "the_harness_sees_what_it_writes"
-"""The case that all cases need which compare with ``Harness.visible``."""
+"""The case that all cases need which compare with `WritesRows.visible`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """One behaviour that a backend has to show."""
+class Case(Generic[B]):
+    """One behaviour that a plug-in has to show."""
 
     name: str
     """The behaviour that it proves: ``a_range_read_twice_is_identical``."""
     rule: str
     """The rule that it proves: ``R2``."""
-    body: Body = field(repr=False)
+    body: Callable[[B], None] = field(repr=False)
     claims: tuple[str, ...] = ()
     """Claims without which it is skipped: ``replayable``, ``epoch_visibility=whole``;
     ``epoch_visibility`` alone is any but none."""
-    abilities: tuple[str, ...] = ()
-    """Methods of the harness, or overridden ones of the backend, without which it is
-    skipped."""
+    abilities: tuple[Ability, ...] = ()
+    """Protocols of harnesses without which it is skipped."""
+    overrides: tuple[Callable[..., Any], ...] = ()
+    """Methods of ``spi`` that the backend has to override, else it is skipped."""
     writing: bool = False
     """True for cases of the writing half."""
     hint: str = ""
@@ -55,33 +61,52 @@ class Case:
         return (self.body.__doc__ or self.name.replace("_", " ")).strip().split("\n")[0]
 
 
-CASES: Final[dict[str, Case]] = {}
-"""All cases, by name, in the order of their definition."""
+@final
+class Registry(dict[str, "Case[B]"], Generic[B]):
+    """Cases by name, in the order of their definition."""
+
+    def register(
+        self,
+        rule: str,
+        *,
+        claims: tuple[str, ...] = (),
+        abilities: tuple[Ability, ...] = (),
+        overrides: tuple[Callable[..., Any], ...] = (),
+        writing: bool = False,
+        hint: str = "",
+        slow: bool = False,
+        first: bool = False,
+        needs: tuple[str, ...] = (),
+    ) -> Callable[[Callable[[B], None]], Callable[[B], None]]:
+        """Register a function as a case; its name is the case's."""
+
+        def add(body: Callable[[B], None]) -> Callable[[B], None]:
+            name = body.__name__
+            if name in self:
+                msg = f"there are two cases {name!r}"
+                raise ValueError(msg)
+            sees = WritesRows in abilities and name != SEES_WHAT_IT_WRITES
+            self[name] = Case(
+                name,
+                rule,
+                body,
+                claims,
+                abilities,
+                overrides,
+                writing,
+                hint,
+                slow,
+                first,
+                (*needs, *[SEES_WHAT_IT_WRITES] * sees),
+            )
+            return body
+
+        return add
 
 
-def case(
-    rule: str,
-    *,
-    claims: tuple[str, ...] = (),
-    abilities: tuple[str, ...] = (),
-    writing: bool = False,
-    hint: str = "",
-    slow: bool = False,
-    first: bool = False,
-    needs: tuple[str, ...] = (),
-) -> Callable[[Body], Body]:
-    """Register a function as a case; its name is the case's."""
-
-    def register(body: Body) -> Body:
-        name = body.__name__
-        if name in CASES:
-            msg = f"there are two cases {name!r}"
-            raise ValueError(msg)
-        sees = (SEES_WHAT_IT_WRITES,) * ("visible" in abilities)
-        built_on = (*needs, *(name_ for name_ in sees if name_ != name))
-        CASES[name] = Case(
-            name, rule, body, claims, abilities, writing, hint, slow, first, built_on
-        )
-        return body
-
-    return register
+CASES: Final[Registry[Bench]] = Registry()
+"""All cases of backends."""
+DECODER_CASES: Final[Registry[DecoderBench]] = Registry()
+"""All cases of decoders."""
+case = CASES.register
+decoder_case = DECODER_CASES.register

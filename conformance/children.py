@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import traceback
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -48,6 +48,22 @@ class Ended:
     """It was killed, or killed itself, before it could answer."""
     error: str | None = None
     """What its function raised, as a traceback."""
+
+    @property
+    def problem(self) -> str:
+        """The last line of the error; empty where there is none."""
+        return self.error.strip().splitlines()[-1] if self.error else ""
+
+    def result(self) -> Any:
+        """The answer; None of one that was killed.
+
+        Raises:
+            Mismatch: Its function raised.
+        """
+        if self.error:
+            msg = f"in another process: {self.problem}"
+            raise Mismatch(msg)
+        return self.answer
 
 
 @final
@@ -99,6 +115,19 @@ class Nursery:
             self._process.stdin.close()
         self._process.wait()
         self._process.stdout.close()
+
+
+def elsewhere(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function of a module in another process, which has used nothing yet."""
+    with closing(Nursery()) as nursery:
+        [ended] = nursery.run(Task(_call, (pickle.dumps((function, arguments)),)))
+    return ended.result()
+
+
+def _call(data: bytes) -> Any:
+    # Unpickled here: the helper does not import what the child is to import itself.
+    function, arguments = pickle.loads(data)  # noqa: S301 - our own
+    return function(*arguments)
 
 
 def die() -> None:

@@ -1,4 +1,4 @@
-"""The kit's section for decoders: good and hostile messages (rules D1 to D4).
+"""The environment of one case of a decoder: good and hostile messages (D1 to D4).
 
 The author supplies a harness: good messages that carry numbers, and the way back. The
 kit mixes them with hostile ones, which may be good to one decoder and bad to another:
@@ -8,18 +8,16 @@ the neighbours of a bad message.
 
 from __future__ import annotations
 
-import random
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast, final, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, final
 
 import pyarrow as pa
 
-from streamfactory.conformance.case import Case
 from streamfactory.conformance.expectations import Excluded, Mismatch, expect, require
+from streamfactory.conformance.harness import DecoderHarness, HasBadMessages
 from streamfactory.conformance.patience import SECONDS
+from streamfactory.conformance.workbench import Workbench
 from streamfactory.spi import (
     DecodeContext,
     Decoded,
@@ -31,7 +29,9 @@ from streamfactory.spi import (
 from streamfactory.wiring.decoding.stage import DecodePolicy, DecodeStage
 
 if TYPE_CHECKING:
-    from streamfactory.conformance.case import Body
+    from collections.abc import Mapping, Sequence
+
+    from streamfactory.conformance.workbench import Requirements
 
 TOPIC: Final = "conformance"
 LANE: Final = Partition(TOPIC, 0)
@@ -41,75 +41,27 @@ MARK: Final = b"PLANTEDq7x"
 _CODE: Final = re.compile("[a-z][a-z0-9_]{0,31}")
 
 
-@runtime_checkable
-class DecoderHarness(Protocol):
-    """What the author of a decoder supplies.
-
-    Optional: ``bad() -> Mapping[str, bytes]``, payloads by name that this format has to
-    refuse; ``undeclared(number: int) -> bytes``, a good message but for a field that
-    the schema lacks; ``misfit(number: int) -> bytes``, a good message but for a value,
-    not the number, that does not fit its column.
-    """
-
-    def options(self) -> Mapping[str, str]:
-        """Options under ``decoder.prop.``, as text; may be empty."""
-
-    def message(self, numbers: Sequence[int]) -> bytes:
-        """One good message with a row for each number.
-
-        Of a format with one row a message, only one number is asked for: then
-        ``several`` is an attribute that is False.
-        """
-
-    def numbers(self, rows: pa.RecordBatch) -> list[int]:
-        """The number of each row."""
-
-
-DECODER_CASES: Final[dict[str, Case]] = {}
-"""All cases of this section, by name, in the order of their definition."""
-
-DecoderBody = Callable[["DecoderBench"], None]
-
-
-def decoder_case(
-    rule: str, *, hint: str = "", slow: bool = False
-) -> Callable[[DecoderBody], DecoderBody]:
-    """Register a function as a case of this section."""
-
-    def register(body: DecoderBody) -> DecoderBody:
-        name = body.__name__
-        made = Case(name, rule, cast("Body", body), hint=hint, slow=slow)
-        DECODER_CASES[name] = made
-        return body
-
-    return register
-
-
 @final
-class DecoderBench:
+class DecoderBench(Workbench[DecoderHarness]):
     """The environment of a case. Closes the decoders that it created.
 
     Args:
         decoder: Under test.
         harness: The author's.
         seed: Seed of the random choices.
-        script: The list to which steps are appended.
     """
 
-    def __init__(
-        self, decoder: Decoder, harness: Any, seed: int, script: list[str]
-    ) -> None:
+    def __init__(self, decoder: Decoder, harness: Any, seed: int = 0) -> None:
+        super().__init__(harness, seed)
         self.descriptor = decoder
-        self.harness = harness
-        self.random = random.Random(seed)  # noqa: S311 - it has to repeat itself
-        self.script = script
-        self._stack = ExitStack()
+        self.random = self.chance()
 
-    def __enter__(self) -> DecoderBench:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+    def excluded(self, case: Requirements) -> None:
+        """Raise `Excluded` where a case does not apply."""
+        if self.descriptor.decoder is None:
+            msg = f"{self.descriptor.name!r} leaves messages as they are"
+            raise Excluded(msg)
+        super().excluded(case)
 
     # --- decoders -------------------------------------------------------------------
 
@@ -123,9 +75,7 @@ class DecoderBench:
                 options[option.key] = option.parse(text)
         require(not given, f"options that the decoder does not declare: {list(given)}")
         assert self.descriptor.decoder is not None
-        made = self.descriptor.decoder(options, TOPIC)
-        self._stack.callback(made.close)
-        return made
+        return self.closing(self.descriptor.decoder(options, TOPIC))
 
     def stage(
         self,
@@ -143,11 +93,6 @@ class DecoderBench:
     def good(self, numbers: Sequence[int]) -> list[bytes]:
         """A good message for each number."""
         return [self.harness.message([number]) for number in numbers]
-
-    @property
-    def several(self) -> bool:
-        """Whether a message can have several rows."""
-        return bool(getattr(self.harness, "several", True))
 
     def hostile(self) -> dict[str, bytes]:
         """Payloads by name: hostile ones, and good ones that were mutated."""
@@ -192,16 +137,7 @@ class DecoderBench:
 
     def bad(self) -> Mapping[str, bytes]:
         """Payloads that the author says are bad; may be empty."""
-        named = getattr(self.harness, "bad", None)
-        return {} if named is None else dict(named())
-
-    def special(self, ability: str, number: int) -> bytes:
-        """A message that the harness has by an optional method: ``undeclared``, ..."""
-        make = getattr(self.harness, ability, None)
-        if make is None:
-            msg = f"no ability: {ability}"
-            raise Excluded(msg)
-        return bytes(make(number))
+        return self.use(HasBadMessages).bad() if self.has(HasBadMessages) else {}
 
     def one_bad(self) -> bytes:
         """A payload that this decoder refuses."""

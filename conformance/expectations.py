@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+E = TypeVar("E", bound=Exception)
+"""A kind of errors."""
+
 
 class Mismatch(AssertionError):
     """A case did not find what it expected."""
@@ -29,6 +37,16 @@ def require(condition: object, what: str) -> None:
     """Fail with ``what`` happened, where the condition does not hold."""
     if not condition:
         raise Mismatch(what)
+
+
+def expect_error(kind: type[E], what: str, call: Callable[..., Any], *given: Any) -> E:
+    """The error of a call, described by ``what``, that has to raise one of a kind."""
+    try:
+        answer = call(*given)
+    except kind as error:
+        return error
+    msg = f"{what} raised no {kind.__name__}, and returned {_clip(answer)}"
+    raise Mismatch(msg)
 
 
 def _clip(value: object) -> str:

@@ -1,68 +1,16 @@
-"""The interface that an author implements: access to the medium of a backend.
+"""The interfaces that an author implements: access to the medium of a backend.
 
 A harness reaches the medium **without the code under test**: it writes a file with
 plain Python, a topic with the server's own client. A message is a number to the kit;
-the harness turns numbers into messages, and rows back into numbers.
+the harness turns numbers into messages, and rows back into numbers. A decoder has a
+`DecoderHarness` instead.
 
-Optional methods are abilities: a case is skipped if the harness lacks one that it
-needs, and the report names it.
-
-``grow(partitions)``
-    Increase the number of partitions to this number.
-``truncate(partition, messages)``
-    Delete this number of messages, the oldest first.
-``tombstone(partition)``
-    Append a message without a value.
-``recreate()``
-    Delete the stream and create it again, empty, with as many partitions.
-``recreation_timeout: float``
-    Seconds in which a reader of the old stream has to report that it was recreated;
-    0.05 by default. For servers whose readers poll for it.
-``gap(partition, offsets)``
-    Skip this number of offsets after the last message, as compaction or markers do.
-``finish(partition)``
-    End a partition: no message will ever be added.
-``unreachable(partition)``
-    Make the source unavailable for one partition; the other partitions stay available.
-``write_messages(partition, messages)``
-    Append messages with key, headers and time: each is a
-    `streamfactory.conformance.Message`. For a backend of envelopes. The next two
-    attributes state what the medium cannot store.
-``sample_headers: Sequence[Sequence[tuple[str, bytes | None]]]``
-    Headers that it can store, for one message each; an empty sequence where it has no
-    headers. By default `SAMPLE_HEADERS`: repeated names, bytes that are not text, and a
-    null value.
-``sets_timestamps: bool``
-    False where the medium sets the time of each message itself: `Message.timestamp_ms`
-    is ignored, and the cases of exact times are skipped. True by default.
-``group_properties() -> Mapping[str, str]``
-    Configuration of a member of a group, with ``prove``: a session timeout, where the
-    source notices by it that a member was killed. A member waits 45 s for messages.
-``raw_read(partition)``
-    Read all messages of a partition with a client loop of the author's own: what
-    ``--benchmark`` compares with.
-``stop()``, ``start()``
-    Stop the server, so that connections break and none can be made; start it again with
-    its data, at the same address. A server that is started as a new child of this
-    process counts as a leak: start it from a supervisor.
-``refused_login() -> Mapping[str, str]``
-    Properties with which the server refuses the login.
-``refused_certificate() -> Mapping[str, str]``
-    Properties with which the server's certificate is not trusted.
-``nowhere() -> Mapping[str, str]``
-    The configuration of a stream that does not exist.
-``rows(numbers) -> RecordBatch``
-    Rows for a writer, one for each number; required to prove the writing half.
-``visible() -> Mapping[int, Sequence[int]]``
-    The numbers that are visible in the medium, by partition, in order.
-``prepare()``
-    A class method, called before each case: starts shared resources, such as a server,
-    once. They end with the process, and do not count as leaks of a case.
-``acknowledged() -> Mapping[int, int]``
-    By partition, the offset before which the medium has released messages because they
-    were acknowledged: for a backend that overrides `ConsumerFactory.acknowledge`.
-``sink_properties() -> Mapping[str, str]``
-    The configuration that writes, if it differs from `Harness.properties`.
+`Harness` has the methods that every harness has. The other protocols are abilities: a
+case is skipped if the harness lacks one that it needs, and the report names it. A
+harness may name the protocols as its bases, so that an editor completes them and a type
+checker compares them; methods of the right names are enough. A public method that none
+of them has is an error, a misspelt one included: helpers begin with an underscore.
+`Traits` lists the attributes that a harness may have.
 
 A harness is found through the entry-point group ``streamfactory.conformance``, under
 the name of its type::
@@ -70,30 +18,28 @@ the name of its type::
     [project.entry-points."streamfactory.conformance"]
     tiny = "tiny_stream.harness:TinyHarness"
 
-or by ``--harness module:Class``. A backend that no entry point names comes with its
-harness: a static method ``plugin()`` of the class returns the module, or the object,
-that has the hook; it is registered for this run only.
+or by ``--harness module:Class``; one of a decoder through the group
+``streamfactory.conformance.decoders``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from types import FunctionType, MethodType
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+
+from streamfactory.wiring.core.nearest import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
 
 
-SAMPLE_HEADERS: Final = ((("a", b"1"), ("b", b"\xff"), ("a", b"2"), ("c", None)),)
-"""Headers of one message: what Kafka can store."""
-
-
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What ``write_messages`` of a harness is asked to append."""
+    """What `WritesMessages.write_messages` is asked to append."""
 
     number: int
     key: bytes | None = None
@@ -105,7 +51,7 @@ class Message:
 
 @runtime_checkable
 class Harness(Protocol):
-    """The methods that every harness has.
+    """The methods that every harness of a backend has.
 
     Created with an empty folder for one case; closed after it. One thread
     at a time calls it, one for each case. What its methods raise is reported as a
@@ -118,7 +64,7 @@ class Harness(Protocol):
         """Create an empty stream with this number of partitions in place of the last.
 
         A type whose streams have one partition each, such as a file, makes that one:
-        its harness has the attribute ``single_partition = True``.
+        see `Traits.single_partition`.
         """
 
     def properties(self) -> Mapping[str, str]:
@@ -135,3 +81,302 @@ class Harness(Protocol):
 
     def close(self) -> None:
         """Close everything that is open."""
+
+
+@runtime_checkable
+class DecoderHarness(Protocol):
+    """The methods that every harness of a decoder has. Created without arguments."""
+
+    def options(self) -> Mapping[str, str]:
+        """Options under ``decoder.prop.``, as text; may be empty."""
+
+    def message(self, numbers: Sequence[int]) -> bytes:
+        """One good message with a row for each number.
+
+        Of a format with one row a message, only one number is asked for: see
+        `Traits.several`.
+        """
+
+    def numbers(self, rows: pa.RecordBatch) -> list[int]:
+        """The number of each row."""
+
+
+SAMPLE_HEADERS: Final = ((("a", b"1"), ("b", b"\xff"), ("a", b"2"), ("c", None)),)
+"""Headers of one message: what Kafka can store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """Attributes of a harness, all optional: what its medium cannot do, and why."""
+
+    single_partition: bool = False
+    """True where each stream of the type has one partition."""
+    recreation_timeout: float = 0.05
+    """Seconds in which a reader of the old stream has to report that it was recreated.
+    For servers whose readers poll for it."""
+    sample_headers: Sequence[Sequence[tuple[str, bytes | None]]] = SAMPLE_HEADERS
+    """Headers that it can store, for one message each; an empty sequence where it has
+    no headers. By default repeated names, bytes that are not text, and a null value."""
+    sets_timestamps: bool = True
+    """False where the medium sets the time of each message itself:
+    `Message.timestamp_ms` is ignored, and the cases of exact times are skipped."""
+    several: bool = True
+    """Of a decoder: False where each message has one row."""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """Why the medium lacks something, by the name of the method or attribute: it is
+    shown with what was skipped or narrowed."""
+
+    @classmethod
+    def of(cls, harness: object) -> Traits:
+        """Those that a harness has; defaults for the others."""
+        names = [attribute.name for attribute in fields(cls)]
+        return cls(**{n: getattr(harness, n) for n in names if hasattr(harness, n)})
+
+
+# --- abilities --------------------------------------------------------------------
+
+
+class WritesRows(Protocol):
+    """Required to prove the writing half of a backend."""
+
+    def rows(self, numbers: Sequence[int]) -> pa.RecordBatch:
+        """Rows for a writer, one for each number."""
+
+    def visible(self) -> Mapping[int, Sequence[int]]:
+        """The numbers that are visible in the medium, by partition, in order."""
+
+
+class HasSinkProperties(Protocol):
+    """A stream that is written by another configuration than it is read."""
+
+    def sink_properties(self) -> Mapping[str, str]:
+        """The configuration that writes."""
+
+
+class Grows(Protocol):
+    """A stream to which partitions are added."""
+
+    def grow(self, partitions: int) -> None:
+        """Increase the number of partitions to this number."""
+
+
+class Truncates(Protocol):
+    """A medium with retention."""
+
+    def truncate(self, partition: int, messages: int) -> None:
+        """Delete this number of messages, the oldest first."""
+
+
+class Recreates(Protocol):
+    """A stream that is deleted and created under the same name."""
+
+    def recreate(self) -> None:
+        """Delete the stream and create it again, empty, with as many partitions."""
+
+
+class LeavesGaps(Protocol):
+    """Offsets without a message."""
+
+    def gap(self, partition: int, offsets: int) -> None:
+        """Skip this number of offsets after the last message, as compaction does."""
+
+
+class WritesTombstones(Protocol):
+    """Messages without a value."""
+
+    def tombstone(self, partition: int) -> None:
+        """Append a message without a value."""
+
+
+class Finishes(Protocol):
+    """Partitions that end."""
+
+    def finish(self, partition: int) -> None:
+        """End a partition: no message will ever be added."""
+
+
+class HidesPartitions(Protocol):
+    """A source of which a part can be unavailable."""
+
+    def unreachable(self, partition: int) -> None:
+        """Make one partition unavailable; the other partitions stay available."""
+
+
+class WritesMessages(Protocol):
+    """For a backend of envelopes; `Traits` state what the medium cannot store."""
+
+    def write_messages(self, partition: int, messages: Sequence[Message]) -> None:
+        """Append messages with key, headers and time."""
+
+
+class Stops(Protocol):
+    """A server that can be stopped.
+
+    One that is started as a new child of this process counts as a leak: start it from
+    a supervisor.
+    """
+
+    def stop(self) -> None:
+        """Stop the server: connections break, and none can be made."""
+
+    def start(self) -> None:
+        """Start it again with its data, at the same address."""
+
+
+class RefusesLogins(Protocol):
+    """A server with logins."""
+
+    def refused_login(self) -> Mapping[str, str]:
+        """Properties with which the server refuses the login."""
+
+
+class RefusesCertificates(Protocol):
+    """A server with TLS."""
+
+    def refused_certificate(self) -> Mapping[str, str]:
+        """Properties with which the server's certificate is not trusted."""
+
+
+class HasNowhere(Protocol):
+    """Where another name of the topic is not enough for a stream that is missing."""
+
+    def nowhere(self) -> Mapping[str, str]:
+        """The configuration of a stream that does not exist."""
+
+
+class ShowsAcknowledged(Protocol):
+    """For a backend that overrides `ConsumerFactory.acknowledge`."""
+
+    def acknowledged(self) -> Mapping[int, int]:
+        """By partition, the offset before which the medium has released messages."""
+
+
+class HasGroupProperties(Protocol):
+    """For ``prove``."""
+
+    def group_properties(self) -> Mapping[str, str]:
+        """Configuration of a member of a group.
+
+        A session timeout, where the source notices by it that a member was killed. A
+        member waits 45 s for messages.
+        """
+
+
+class ReadsRaw(Protocol):
+    """For ``--benchmark``."""
+
+    def raw_read(self, partition: int) -> object:
+        """Read all messages of a partition with a client loop of the author's own."""
+
+
+class Prepares(Protocol):
+    """A harness whose cases share a resource, such as a server."""
+
+    @classmethod
+    def prepare(cls) -> None:
+        """Called before each case: starts what is shared, once.
+
+        It ends with the process, and does not count as a leak of a case.
+        """
+
+
+class SuppliesPlugin(Protocol):
+    """A harness of a plug-in that no entry point names."""
+
+    @staticmethod
+    def plugin() -> object:
+        """The module, or object, that has the hook; registered for this run only."""
+
+
+class HasBadMessages(Protocol):
+    """For decoders."""
+
+    def bad(self) -> Mapping[str, bytes]:
+        """Payloads by name that this format has to refuse."""
+
+
+class WritesUndeclared(Protocol):
+    """For decoders whose format names its fields."""
+
+    def undeclared(self, number: int) -> bytes:
+        """A good message but for a field that the schema lacks."""
+
+
+class WritesMisfits(Protocol):
+    """For decoders whose values may not fit their column."""
+
+    def misfit(self, number: int) -> bytes:
+        """A good message but for a value, not the number, that does not fit."""
+
+
+# --- checks -----------------------------------------------------------------------
+
+Ability = Callable[..., Any]
+"""One of the protocols. As a callable: type checkers allow no protocol for ``type``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a harness is for."""
+
+    group: str
+    """The entry points that name harnesses, each by what it is for."""
+    required: Ability
+    abilities: tuple[Ability, ...]
+
+    def problems(self, harness: type) -> Iterator[str]:
+        """What is wrong with the names of a harness, each with a remedy."""
+        if missing := lacking(harness, self.required):
+            yield f"has no {', '.join(missing)}"
+        known = {n for a in (self.required, *self.abilities) for n in members(a)}
+        traits = {attribute.name for attribute in fields(Traits)}
+        for name in sorted(n for n in dir(harness) if not n.startswith("_")):
+            is_method = isinstance(getattr(harness, name), FunctionType | MethodType)
+            near = nearest(name, known if is_method else traits, likeness=0.8)
+            hint = f"did you mean {near}?" if near else "helpers begin with _"
+            if is_method and name not in known:
+                yield f"has an unknown public method {name} ({hint})"
+            elif not is_method and near and name not in traits | known:
+                yield f"has an unknown attribute {name} ({hint})"
+
+
+def members(ability: Ability) -> list[str]:
+    """The methods of a protocol."""
+    return [name for name in vars(ability) if not name.startswith("_")]
+
+
+def lacking(harness: object, ability: Ability) -> list[str]:
+    """The methods of a protocol that a harness does not have."""
+    return [n for n in members(ability) if not callable(getattr(harness, n, None))]
+
+
+BACKEND: Final = Kind(
+    "streamfactory.conformance",
+    Harness,
+    (
+        WritesRows,
+        HasSinkProperties,
+        Grows,
+        Truncates,
+        Recreates,
+        LeavesGaps,
+        WritesTombstones,
+        Finishes,
+        HidesPartitions,
+        WritesMessages,
+        Stops,
+        RefusesLogins,
+        RefusesCertificates,
+        HasNowhere,
+        ShowsAcknowledged,
+        HasGroupProperties,
+        ReadsRaw,
+        Prepares,
+        SuppliesPlugin,
+    ),
+)
+DECODER: Final = Kind(
+    "streamfactory.conformance.decoders",
+    DecoderHarness,
+    (HasBadMessages, WritesUndeclared, WritesMisfits, SuppliesPlugin),
+)

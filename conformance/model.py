@@ -26,8 +26,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from streamfactory.conformance.bench import Bench, Row, offsets_of
 from streamfactory.conformance.expectations import Mismatch, expect, require
+from streamfactory.conformance.harness import Grows, Recreates, Truncates
 from streamfactory.spi import (
     DataLossError,
     OffsetOutOfRange,
@@ -39,6 +39,7 @@ from streamfactory.wiring.reading.source import Source
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from streamfactory.conformance.bench import Bench, Row
     from streamfactory.spi import PartitionInfo
     from streamfactory.wiring.reading.reader import Reader
 
@@ -56,9 +57,6 @@ TRIES: Final = 400
 STILL: Final = 3.0
 """Seconds without anything, where there is something, that are an answer."""
 
-_TIMEOUT: Final = 0.05
-"""Default of a harness's ``recreation_timeout``, in seconds. Each attempt to shorten a
-walk may take as long."""
 PICKS: Final = st.integers(0, 2**16)
 """Chooses one of the available items; small numbers choose early ones."""
 
@@ -160,10 +158,6 @@ class Walk(RuleBasedStateMachine):
         self.source: Source | None = None
         self.readers: dict[int, Reader] = {}
 
-    def can(self, ability: str) -> bool:
-        """Whether the harness has it."""
-        return callable(getattr(self.bench.harness, ability, None))
-
     def holds_something(self) -> bool:
         """Whether there is a range to read."""
         return any(len(lane.readable()) > 1 for lane in self.lanes.values())
@@ -184,7 +178,7 @@ class Walk(RuleBasedStateMachine):
         number = self._partition(pick)
         self.lanes[number].written += self.bench.write(number, messages)
 
-    @precondition(lambda self: self.can("truncate"))
+    @precondition(lambda self: self.bench.has(Truncates))
     @rule(pick=PICKS, share=st.integers(1, 4))
     @watched
     def truncate(self, pick: int, share: int) -> None:
@@ -194,28 +188,28 @@ class Walk(RuleBasedStateMachine):
         messages = (len(lane.written) - lane.held) // share
         if messages:
             self.bench.note(f"truncate(partition={number}, messages={messages})")
-            self.bench.harness.truncate(number, messages)
+            self.bench.use(Truncates).truncate(number, messages)
             lane.held += messages
 
-    @precondition(lambda self: self.can("grow") and len(self.lanes) < 4)
+    @precondition(lambda self: self.bench.has(Grows) and len(self.lanes) < 4)
     @rule()
     @watched
     def grow(self) -> None:
         """A partition is added."""
         self.bench.note(f"grow({len(self.lanes) + 1})")
-        self.bench.harness.grow(len(self.lanes) + 1)
+        self.bench.use(Grows).grow(len(self.lanes) + 1)
         for number in self.bench.harness.partitions():
             self.lanes.setdefault(number, Lane())
             self.bench.written.setdefault(number, [])
 
-    @precondition(lambda self: self.can("recreate"))
+    @precondition(lambda self: self.bench.has(Recreates))
     @rule(pick=PICKS, messages=st.integers(0, 20))
     @watched
     def recreate(self, pick: int, messages: int) -> None:
         """Recreate the stream; readers of the old one have to report it."""
         number, lanes = self._partition(pick), self.lanes
         self.bench.note("recreate()")
-        self.bench.harness.recreate()
+        self.bench.use(Recreates).recreate()
         self.lanes = {number: Lane() for number in lanes}
         reader, places = self.readers.get(number), lanes[number].readable()
         if reader is not None and places and reader.incarnation is not None:
@@ -228,8 +222,7 @@ class Walk(RuleBasedStateMachine):
 
     def _read_the_old(self, reader: Reader, start: int) -> None:
         """Continue to read the old stream until the recreation is reported."""
-        timeout: float = getattr(self.bench.harness, "recreation_timeout", _TIMEOUT)
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + self.bench.traits.recreation_timeout
         while True:
             batch = reader.fetch(start, timeout=0.05)
             silent = batch.num_rows == 0 and time.monotonic() < deadline
@@ -340,16 +333,10 @@ class Walk(RuleBasedStateMachine):
         return rows
 
     def _rows(self, number: int, start: int, end: int, most: int) -> list[Row]:
-        reader, rows, at, idle = self._reader(number), [], start, 0.0
-        while at < end:
-            batch = reader.fetch(at, end=end, max_rows=most, timeout=0.5)
-            offsets = offsets_of(batch.offsets, batch.first_offset, batch.num_rows)
-            numbers = self.bench.harness.numbers(batch.rows)
-            rows += list(zip(offsets, numbers, strict=True))
-            idle = 0.0 if batch.next_offset > at else idle + 0.5
-            require(idle < STILL, f"reading makes no progress at {at}, before {end}")
-            at = batch.next_offset
-        return rows
+        batches = self.bench.batches(
+            self._reader(number), start, end, timeout=0.5, max_rows=most
+        )
+        return self.bench.rows_of_batches(batches)
 
     def _reader(self, number: int) -> Reader:
         if number not in self.readers:

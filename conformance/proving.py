@@ -9,22 +9,22 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from streamfactory.conformance.bench import Bench
+from streamfactory.conformance.bench import is_claimed
 from streamfactory.conformance.cases.writing import seen
-from streamfactory.conformance.children import Ended, Nursery, Task
-from streamfactory.conformance.guarding import guarded
+from streamfactory.conformance.children import Nursery, Task
+from streamfactory.conformance.harness import WritesRows, lacking
 from streamfactory.conformance.moments import pick, spread
 from streamfactory.conformance.roles import Course, Epoch, Place, write_epoch
-from streamfactory.spi import EpochVisibility
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
+    from streamfactory.conformance.bench import Bench
     from streamfactory.conformance.subject import Subject
 
 ROWS: Final = 20
@@ -53,21 +53,17 @@ class Verdict:
 
 def unprovable(subject: Subject, folder: Path) -> str | None:
     """Why the writers of a subject cannot be proved; None where they can."""
-    harness = made_harness(subject, folder)
-    with closing(Bench(subject.backend, harness, subject.plugins, {})) as bench:
+    subject.prepare()
+    with closing(subject.open(folder)) as bench:
         if subject.backend.producer_factory is None:
             return "the type cannot be written"
-        missing = [n for n in ("rows", "visible") if not hasattr(bench.harness, n)]
-        if missing:
+        if missing := lacking(bench.harness, WritesRows):
             return f"the harness has no {' and no '.join(missing)}"
         bench.create()
         claims = bench.sink().claims
-        for name in ("durable", "shared", "idempotent"):
-            if not getattr(claims, name):
-                return f"not claimed: {name}"
-        if claims.epoch_visibility is EpochVisibility.NONE:
-            return "not claimed: epoch_visibility"
-    return None
+        needed = ("durable", "shared", "idempotent", "epoch_visibility")
+        missing = [name for name in needed if not is_claimed(claims, name)]
+        return f"not claimed: {missing[0]}" if missing else None
 
 
 def prove_writing(
@@ -80,15 +76,11 @@ def prove_writing(
     not killed.
     """
     chance = random.Random(seed)  # noqa: S311 - repeats itself
-    with ExitStack() as stack:
-        bench = Bench(
-            subject.backend, made_harness(subject, folder), subject.plugins, {}
-        )
-        stack.callback(bench.close)
+    subject.prepare()
+    with closing(subject.open(folder)) as bench:
         bench.create(partitions=2)
         place = Place.of(bench.configured("write"))
-        nursery = Nursery()
-        stack.callback(nursery.close)
+        nursery = bench.closing(Nursery())
         calls = outside = kills = 0
         took = 0.0
         ways = spread(max(2, rounds), chance)
@@ -106,7 +98,7 @@ def prove_writing(
                 took = time.monotonic() - begun
             kills += ended.killed
             [again] = nursery.run(Task(write_epoch, (place, _WRITER, epoch, Course())))
-            problem = problem_of([ended, again])
+            problem = ended.problem or again.problem
             for one in (ended, again):
                 if one.answer and one.answer[1]:  # it was the one that committed
                     _, calls, outside = one.answer
@@ -115,25 +107,9 @@ def prove_writing(
                 return
 
 
-def made_harness(subject: Subject, folder: Path) -> Any:
-    """The harness of a subject, over a folder."""
-    prepare = getattr(subject.harness, "prepare", None)
-    if prepare is not None:
-        guarded(prepare, subject.harness, "prepare")()
-    return guarded(subject.harness, subject.harness, "__init__")(folder)
-
-
 def _epoch(bench: Bench, number: int) -> Epoch:
     rows = range(ROWS * number, ROWS * (number + 1))
     return Epoch.of(bench, number, rows[: ROWS // 2], rows[ROWS // 2 :])
-
-
-def problem_of(both: Iterable[Ended]) -> str:
-    """The error of a child that raised one; empty where none did."""
-    for ended in both:
-        if ended.error:
-            return ended.error.strip().splitlines()[-1]
-    return ""
 
 
 def _compared(bench: Bench, epochs: int, kills: int, problem: str) -> Verdict:

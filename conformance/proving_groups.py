@@ -9,17 +9,17 @@ from __future__ import annotations
 import base64
 import random
 import time
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from streamfactory.conformance.bench import Bench
 from streamfactory.conformance.children import Nursery, Task, die
+from streamfactory.conformance.harness import HasGroupProperties
 from streamfactory.conformance.moments import Moments, pick, spread
-from streamfactory.conformance.proving import Verdict, made_harness, problem_of
+from streamfactory.conformance.proving import Verdict
 from streamfactory.conformance.roles import Place
 from streamfactory.spi import ConsumerFactory
 from streamfactory.wiring.reading.source import Source
@@ -28,6 +28,7 @@ from streamfactory.wiring.streams.stream import Stream
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from streamfactory.conformance.bench import Bench
     from streamfactory.conformance.children import Ended
     from streamfactory.conformance.moments import Moment
     from streamfactory.conformance.subject import Subject
@@ -44,8 +45,8 @@ shorter than children may run."""
 
 def unprovable_groups(subject: Subject, folder: Path) -> str | None:
     """Return why the groups of a subject cannot be proved; None if they can."""
-    harness = made_harness(subject, folder)
-    with closing(Bench(subject.backend, harness, subject.plugins, {})) as bench:
+    subject.prepare()
+    with closing(subject.open(folder)) as bench:
         if subject.backend.consumer_factory is None:
             return "the type cannot be read"
         bench.create()
@@ -68,16 +69,13 @@ def prove_groups(
     the framework's, which calls ``acknowledge`` after each checkpoint.
     """
     chance = random.Random(seed)  # noqa: S311 - repeats itself
-    with ExitStack() as stack:
-        harness = made_harness(subject, folder)
-        bench = Bench(subject.backend, harness, subject.plugins, {})
-        stack.callback(bench.close)
+    subject.prepare()
+    with closing(subject.open(folder)) as bench:
         bench.create(partitions=2)
         checkpoints = folder / "checkpoints"
         checkpoints.mkdir()
         place = Place.of(_configured(bench, checkpoints))
-        nursery = Nursery()
-        stack.callback(nursery.close)
+        nursery = bench.closing(Nursery())
         ledger, journal = Ledger(bench.harness.numbers), folder / "journal"
         calls = outside = kills = 0
         took = 0.0
@@ -101,7 +99,7 @@ def prove_groups(
             kills += ended[0].killed
             if ended[1].answer:
                 calls, outside = ended[1].answer
-            problem = problem_of(ended)
+            problem = ended[0].problem or ended[1].problem
             lost, twice = len(ledger.missing), len(ledger.again)
             yield Verdict(kills, lost, twice, problem)
             if problem or lost or twice:
@@ -119,8 +117,8 @@ def _configured(bench: Bench, checkpoints: Path) -> Any:
     kept = ("create_stream_level_consumer", "create_checkpoint_store")
     if all(getattr(factory, name) is getattr(ConsumerFactory, name) for name in kept):
         options["checkpoint__location"] = str(checkpoints)
-    if hasattr(bench.harness, "group_properties"):
-        options |= bench.harness.group_properties()
+    if bench.has(HasGroupProperties):
+        options |= bench.use(HasGroupProperties).group_properties()
     return bench.configured(**options)
 
 

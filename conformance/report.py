@@ -1,7 +1,7 @@
 """What a run found, as text, JSON, JUnit XML and a Markdown table.
 
-Passed, failed, skipped and waived are different words: a skipped case is one that the
-backend does not claim; a waived case is a failure that its author has accepted.
+Passed, narrowed, failed, skipped and waived are different words: a skipped case is one
+that the backend does not claim; a waived case is a failure that its author accepts.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # XML has no way to write these, not even escaped.
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
+_LISTED: Final = (("narrowed", Outcome.NARROWED), ("not_proved", Outcome.SKIPPED))
+"""What a report ends with, each with the reasons."""
 _STEPS: Final = 16
 _WIDTH: Final = 120
 
@@ -51,10 +53,10 @@ class Report:
         """The command that runs just this case."""
         return f"{self.command} --only {result.case.name}"
 
-    def not_proved(self) -> dict[str, list[str]]:
-        """Cases that were skipped, by their reason, in the order of the report."""
+    def reasons(self, outcome: Outcome) -> dict[str, list[str]]:
+        """Cases with an outcome by their reason, in the order of the report."""
         found: dict[str, list[str]] = {}
-        for result in self.of(Outcome.SKIPPED):
+        for result in self.of(outcome):
             found.setdefault(result.reason, []).append(result.case.name)
         return found
 
@@ -77,7 +79,7 @@ def text_lines(report: Report) -> Iterator[str]:
     width = max((len(result.case.name) for result in report.results), default=0)
     for result in report.results:
         case, note = result.case, f"{result.seconds:6.2f} s"
-        if result.outcome is Outcome.SKIPPED:
+        if result.outcome in (Outcome.SKIPPED, Outcome.NARROWED):
             note = result.reason
         head = f"{result.outcome.value:<7}  {case.rule:<3}"
         yield f"{head}  {case.name.ljust(width)}  {note}"
@@ -89,11 +91,12 @@ def text_lines(report: Report) -> Iterator[str]:
         yield f"waived: {result.case.name} (rule {result.case.rule})"
         yield from _part("waiver", [result.waiver])
         yield from _part("happened", result.reason.splitlines())
-    if missing := report.not_proved():
-        yield ""
-        yield "not proved:"
-        for reason, names in missing.items():
-            yield f"  {count(len(names), 'case')}: {reason}"
+    for key, outcome in _LISTED:
+        if reasons := report.reasons(outcome):
+            yield ""
+            yield f"{key.replace('_', ' ')}:"
+            for reason, names in reasons.items():
+                yield f"  {count(len(names), 'case')}: {reason}"
     yield ""
     yield report.summary()
 
@@ -154,10 +157,13 @@ def to_plain(report: Report) -> dict[str, Any]:
         "seconds": round(report.seconds, 2),
         "seed": report.seed,
         "counts": {o.value: len(report.of(o)) for o in Outcome},
-        "not_proved": [
-            {"reason": reason, "cases": names}
-            for reason, names in report.not_proved().items()
-        ],
+        **{
+            key: [
+                {"reason": reason, "cases": names}
+                for reason, names in report.reasons(outcome).items()
+            ]
+            for key, outcome in _LISTED
+        },
         "cases": [_plain(report, result) for result in report.results],
     }
 
@@ -265,7 +271,9 @@ def _cell(case: Mapping[str, Any] | None) -> str:
         return f"skipped: {case['reason']}"
     if case["outcome"] == Outcome.WAIVED.value:
         return f"waived {case['waiver']}"
-    return "passed" if case["outcome"] == Outcome.PASSED.value else "**failed**"
+    if case["outcome"] == Outcome.FAILED.value:
+        return "**failed**"
+    return str(case["outcome"])
 
 
 def _row(cells: Sequence[str]) -> str:

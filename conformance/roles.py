@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from streamfactory.conformance.children import die
+from streamfactory.conformance.harness import WritesRows
 from streamfactory.conformance.moments import Moments
 from streamfactory.spi import WriterFenced
 from streamfactory.wiring.config.settled import Configured
@@ -80,7 +81,9 @@ class Epoch:
     @classmethod
     def of(cls, bench: Bench, number: int, *tasks: Sequence[int]) -> Epoch:
         """Of numbers, by task."""
-        return cls(number, tuple(bench.harness.rows(numbers) for numbers in tasks))
+        return cls(
+            number, tuple(bench.use(WritesRows).rows(numbers) for numbers in tasks)
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,29 +8,23 @@ import pkgutil
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from streamfactory.conformance import cases as chapters
 from streamfactory.conformance import leaks
-from streamfactory.conformance.bench import Bench
-from streamfactory.conformance.case import CASES, Case
+from streamfactory.conformance.case import CASES, DECODER_CASES, B, Case, Registry
 from streamfactory.conformance.expectations import Excluded, HarnessFailed
-from streamfactory.conformance.guarding import guarded
 from streamfactory.conformance.limits import SECONDS, Stuck, run_within
-from streamfactory.spi import (
-    ConsumerFactory,
-    EpochVisibility,
-    MetadataProvider,
-    PartitionLevelConsumer,
-)
+from streamfactory.conformance.workbench import Workbench
 
 if TYPE_CHECKING:
-    from streamfactory.spi import Backend, Claims
-    from streamfactory.wiring.plugins.manager import PluginManager
+    from collections.abc import Iterable, Iterator
+
+    from streamfactory.conformance.bench import Bench
+    from streamfactory.conformance.decoders import DecoderBench
 
 _TIDY: Final = "unused_objects_leave_nothing_open"
 
@@ -40,14 +34,14 @@ _LETTERS: Final = "RMWDPH"
 _ANYTHING: Final = (Exception, SystemExit)
 """Whatever a stranger's code raises is a result, and ends no run."""
 
-HarnessFactory = Callable[[Path], Any]
-
 
 class Outcome(Enum):
     """The result of a case."""
 
     PASSED = "passed"
     FAILED = "failed"
+    NARROWED = "narrowed"
+    """Passed, but a part could not be examined: the reason names it."""
     SKIPPED = "skipped"
     """Not claimed, not within the abilities, or left out: the reason names which."""
     WAIVED = "waived"
@@ -58,37 +52,64 @@ class Outcome(Enum):
 class Result:
     """One case's outcome, with everything that a report says of it."""
 
-    case: Case
+    case: Case[Any]
     outcome: Outcome
     seconds: float = 0.0
     reason: str = ""
-    """Why it was skipped, or what happened."""
+    """Why it was skipped or narrowed, or what happened."""
     script: tuple[str, ...] = ()
     """What was done before it failed."""
     trace: str = ""
     waiver: str = ""
     """What a waiver says of it."""
     by_harness: bool = False
-    """The harness failed, not the backend: nothing is known of the case."""
+    """The harness failed, not the plug-in: nothing is known of the case."""
 
 
-def all_cases() -> list[Case]:
-    """Every case of the kit, in the order of the rules, behind what it builds on."""
+class Provable(Protocol[B]):
+    """What cases are run on: `Subject`, for decoders `DecoderSubject`."""
+
+    @property
+    def name(self) -> str:
+        """What is proved."""
+
+    @property
+    def registry(self) -> Registry[B]:
+        """The cases of its kind."""
+
+    def prepare(self) -> None:
+        """Start what is shared between cases."""
+
+    def open(self, folder: Path, seed: int = 0) -> B:
+        """The environment of a case: a `Workbench`."""
+
+
+def all_cases() -> list[Case[Bench]]:
+    """Every case of backends, in the order of the rules, behind what it builds on."""
+    return _ordered(CASES)
+
+
+def decoder_cases() -> list[Case[DecoderBench]]:
+    """Every case of decoders."""
+    return _ordered(DECODER_CASES)
+
+
+def _ordered(registry: Registry[B]) -> list[Case[B]]:
     for module in pkgutil.iter_modules(chapters.__path__):
         importlib.import_module(f"{chapters.__name__}.{module.name}")
-    placed: dict[str, Case] = {}
+    placed: dict[str, Case[B]] = {}
 
-    def place(case: Case) -> None:
+    def place(case: Case[B]) -> None:
         for name in case.needs:
-            place(CASES[name])
+            place(registry[name])
         placed.setdefault(case.name, case)
 
-    for case in sorted(CASES.values(), key=_place):
+    for case in sorted(registry.values(), key=_place):
         place(case)
     return list(placed.values())
 
 
-def _place(case: Case) -> tuple[bool, bool, int, int, str]:
+def _place(case: Case[Any]) -> tuple[bool, bool, int, int, str]:
     letter, number = case.rule[:1], case.rule[1:]
     known = _LETTERS.find(letter) if letter in _LETTERS else len(_LETTERS)
     number_of = int(number) if number.isdecimal() else 0
@@ -96,12 +117,9 @@ def _place(case: Case) -> tuple[bool, bool, int, int, str]:
 
 
 def run(
-    backend: Backend,
-    harness: HarnessFactory,
-    plugins: PluginManager,
+    subject: Provable[B],
     *,
-    cases: Iterable[Case] | None = None,
-    overrides: Mapping[str, str] | None = None,
+    cases: Iterable[Case[B]] | None = None,
     quick: bool = False,
     seed: int = 0,
     time_limit: float = SECONDS,
@@ -109,22 +127,20 @@ def run(
     """Run cases, one after the other; yields each result when the case has ended.
 
     Args:
-        backend: Under test.
-        harness: Called with a fresh folder for each case.
-        plugins: Where the backend is found.
-        cases: All, where not given.
-        overrides: Properties over those of the harness.
+        subject: Under test, with its harness.
+        cases: All of its kind, where not given.
         quick: Skip slow cases.
         seed: Seed of the random choices.
         time_limit: Seconds that a case may take. One that takes longer has failed; its
             thread is left behind.
     """
     unshown: set[str] = set()
-    for case in cases if cases is not None else all_cases():
+    for case in _ordered(subject.registry) if cases is None else cases:
         if quick and case.slow:
             yield Result(case, Outcome.SKIPPED, reason="slow: left out by --quick")
             continue
-        missing = _missing(case, unshown)
+        # What a case builds on and did not pass: it would only say so again.
+        missing = next((name for name in case.needs if name in unshown), None)
         if missing is not None:
             unshown.add(case.name)
             reason = f"not run: it builds on {missing}, which has not passed"
@@ -132,10 +148,7 @@ def run(
             continue
         result = run_case(
             case,
-            backend,
-            harness,
-            plugins,
-            overrides or {},
+            subject,
             seed=seed,
             # Where unused objects leave something open, every case would say so.
             tidy=_TIDY not in unshown,
@@ -146,17 +159,9 @@ def run(
         yield result
 
 
-def _missing(case: Case, unshown: Collection[str]) -> str | None:
-    """What a case builds on and did not pass: then it would only say so again."""
-    return next((name for name in case.needs if name in unshown), None)
-
-
 def run_case(
-    case: Case,
-    backend: Backend,
-    harness: HarnessFactory,
-    plugins: PluginManager,
-    overrides: Mapping[str, str],
+    case: Case[B],
+    subject: Provable[B],
     *,
     seed: int = 0,
     tidy: bool = True,
@@ -173,37 +178,31 @@ def run_case(
     others = leaks.take()
 
     def once() -> tuple[Result, list[str]]:
-        return _run_once(
-            case, backend, harness, plugins, overrides, seed, others, tidy=tidy
-        )
+        return _run_once(case, subject, seed, others, tidy=tidy)
 
     try:
-        prepare = getattr(harness, "prepare", None)
-        if prepare is not None:
-            guarded(prepare, harness, "prepare")()
+        subject.prepare()
         result, left = run_within(time_limit, once)
         if left:
             result, left = run_within(time_limit, once)
     except HarnessFailed as error:
-        return _failed(case, None, started, error)
+        result, left = _failed(case, None, error), []
     except Stuck as stuck:
-        seconds = time.monotonic() - started
-        return Result(case, Outcome.FAILED, seconds, stuck.what, trace=stuck.trace)
-    if result.outcome is not Outcome.PASSED:
-        return result
-    seconds = time.monotonic() - started
+        result = Result(case, Outcome.FAILED, reason=stuck.what, trace=stuck.trace)
+        left = []
     if left:
         reason = f"rule R10: left open: {'; '.join(left)}"
-        return replace(result, outcome=Outcome.FAILED, seconds=seconds, reason=reason)
-    return Result(case, Outcome.PASSED, seconds)
+        result = replace(result, outcome=Outcome.FAILED, reason=reason)
+    if result.outcome is Outcome.SKIPPED:
+        return result
+    if result.outcome is not Outcome.FAILED:
+        result = replace(result, script=())
+    return replace(result, seconds=time.monotonic() - started)
 
 
 def _run_once(
-    case: Case,
-    backend: Backend,
-    harness: HarnessFactory,
-    plugins: PluginManager,
-    overrides: Mapping[str, str],
+    case: Case[B],
+    subject: Provable[B],
     seed: int,
     others: leaks.Inventory,
     *,
@@ -213,44 +212,39 @@ def _run_once(
 
     ``others`` is the inventory before the first run.
     """
-    started = time.monotonic()
     # What a case could not close may still write while the folder is removed.
     with tempfile.TemporaryDirectory(
         prefix="conformance-", ignore_cleanup_errors=True
     ) as folder:
-        try:
-            before = leaks.take()
-            made = guarded(harness, harness, "__init__")(Path(folder))
-        except HarnessFailed as error:
-            return _failed(case, None, started, error), []
-        bench = Bench(backend, made, plugins, overrides, seed)
-        result = _judged(case, bench, started)
+        before = leaks.take()
+        bench = subject.open(Path(folder), seed)
+        assert isinstance(bench, Workbench)
+        result = _judged(case, bench)
         try:
             bench.close()
         except _ANYTHING as error:
             if result.outcome is not Outcome.FAILED:
-                result = _failed(case, bench, started, error)
-        if result.outcome is not Outcome.PASSED:
+                result = _failed(case, bench, error)
+        if result.outcome in (Outcome.FAILED, Outcome.SKIPPED):
             return result, []
-        result = replace(result, script=tuple(bench.script))
         return result, leaks.left_since(before, others) if tidy else []
 
 
-def _judged(case: Case, bench: Bench, started: float) -> Result:
+def _judged(case: Case[Any], bench: Workbench[Any]) -> Result:
     try:
-        reason = _excluded(case, bench)
-        if reason is not None:
-            return Result(case, Outcome.SKIPPED, reason=reason)
+        bench.excluded(case)
         case.body(bench)
     except Excluded as error:
         return Result(case, Outcome.SKIPPED, reason=str(error))
     except _ANYTHING as error:
-        return _failed(case, bench, started, error)
-    return Result(case, Outcome.PASSED)
+        return _failed(case, bench, error)
+    outcome = Outcome.NARROWED if bench.narrowed else Outcome.PASSED
+    reason = "; ".join(bench.narrowed)
+    return Result(case, outcome, reason=reason, script=tuple(bench.script))
 
 
 def _failed(
-    case: Case, bench: Bench | None, started: float, error: BaseException
+    case: Case[Any], bench: Workbench[Any] | None, error: BaseException
 ) -> Result:
     happened = str(error) or type(error).__name__
     by_harness = isinstance(error, HarnessFailed)
@@ -258,69 +252,17 @@ def _failed(
         happened = f"the harness failed, not the backend: {happened}"
     elif not isinstance(error, AssertionError):
         happened = f"{type(error).__name__}: {happened}"
-    mask = _mask(bench)
-    return Result(
-        case,
-        Outcome.FAILED,
-        time.monotonic() - started,
-        mask(happened),
-        () if bench is None else tuple(map(mask, bench.script)),
-        mask(traceback.format_exc()),
-        by_harness=by_harness,
-    )
-
-
-def _mask(bench: Bench | None) -> Callable[[str], str]:
-    """Takes the secrets of the configuration out of a text."""
+    texts = [happened, traceback.format_exc(), *(bench.script if bench else ())]
     if bench is not None:
         # Where the configuration is what fails, its error is masked already.
         with contextlib.suppress(*_ANYTHING):
-            return bench.configured().config.mask
-    return str
-
-
-def _excluded(case: Case, bench: Bench) -> str | None:
-    backend = bench.backend
-    factory = backend.producer_factory if case.writing else backend.consumer_factory
-    if factory is None:
-        return f"the type cannot be {'written' if case.writing else 'read'}"
-    bench.harness.create(1)
-    used = bench.configured("write" if case.writing else "read")
-    # The one that is used: with a spool, streams are read by another factory.
-    made = used.backend
-    factory = made.producer_factory if case.writing else made.consumer_factory
-    assert factory is not None
-    claims = factory(used.config).claims()
-    for name in case.claims:
-        if not _is_claimed(claims, name):
-            return f"not claimed: {name}"
-    missing = [name for name in case.abilities if not _able(name, bench)]
-    return f"no ability: {', '.join(missing)}" if missing else None
-
-
-def _is_claimed(claims: Claims, name: str) -> bool:
-    wanted, _, value = name.partition("=")
-    claimed = getattr(claims, wanted)
-    if isinstance(claimed, EpochVisibility):
-        if value:
-            return claimed.value == value
-        return claimed is not EpochVisibility.NONE
-    return bool(claimed)
-
-
-def _able(name: str, bench: Bench) -> bool:
-    """An ability is a method of the harness, or an overridden one of the backend."""
-    if callable(getattr(bench.harness, name, None)):
-        return True
-    if bench.backend.consumer_factory is None:
-        return False
-    factory = bench.configured().backend.consumer_factory
-    if hasattr(ConsumerFactory, name):
-        return getattr(factory, name) is not getattr(ConsumerFactory, name)
-    if hasattr(MetadataProvider, name):
-        kind: type[Any] = type(bench.provider())
-        return getattr(kind, name) is not getattr(MetadataProvider, name)
-    if hasattr(PartitionLevelConsumer, name):
-        kind = type(bench.consumer(bench.harness.partitions()[0]))
-        return getattr(kind, name) is not getattr(PartitionLevelConsumer, name)
-    return False
+            texts = list(map(bench.mask(), texts))
+    reason, trace, *script = texts
+    return Result(
+        case,
+        Outcome.FAILED,
+        reason=reason,
+        script=tuple(script),
+        trace=trace,
+        by_harness=by_harness,
+    )

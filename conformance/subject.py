@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from streamfactory.conformance.decoders import DecoderHarness
-from streamfactory.conformance.harness import Harness
+from streamfactory.conformance.bench import Bench
+from streamfactory.conformance.case import CASES, DECODER_CASES, Registry
+from streamfactory.conformance.decoders import DecoderBench
+from streamfactory.conformance.harness import BACKEND, DECODER, Kind
+from streamfactory.conformance.workbench import guarded
 from streamfactory.spi import BrokenPlugin, PluginError
 from streamfactory.wiring.config.definition import from_mapping
 from streamfactory.wiring.core.nearest import nearest
@@ -19,40 +22,10 @@ from streamfactory.wiring.plugins.manager import PluginManager, default_manager
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from streamfactory.conformance.runner import HarnessFactory
     from streamfactory.spi import Backend, Decoder
-
-GROUP: Final = "streamfactory.conformance"
-"""The entry points that name harnesses, each by the type of its backend."""
-DECODER_GROUP: Final = f"{GROUP}.decoders"
-"""The same for decoders."""
 
 TYPE_KEYS: Final = ("streamtype", "stream.type")
 """Keys that name a type, in lower case."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """What a harness is for."""
-
-    group: str
-    methods: tuple[str, ...]
-    module: str
-    """Its help describes what to write."""
-
-    @property
-    def help(self) -> str:
-        return f"see help({self.module})"
-
-
-_BACKEND: Final = _Kind(
-    GROUP,
-    ("create", "properties", "partitions", "write", "numbers", "close"),
-    Harness.__module__,
-)
-_DECODER: Final = _Kind(
-    DECODER_GROUP, ("options", "message", "numbers"), DecoderHarness.__module__
-)
 
 
 class NoHarness(PluginError):
@@ -66,8 +39,62 @@ class Subject:
     """A backend that can be proved."""
 
     backend: Backend
-    harness: HarnessFactory
+    harness: Callable[[Path], Any]
     plugins: PluginManager
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    """Properties over those of the harness."""
+
+    @property
+    def name(self) -> str:
+        """The type."""
+        return self.backend.name
+
+    @property
+    def registry(self) -> Registry[Bench]:
+        """The cases of backends."""
+        return CASES
+
+    def prepare(self) -> None:
+        """Start what the harness shares between cases."""
+        prepare = getattr(self.harness, "prepare", None)
+        if prepare is not None:
+            guarded(prepare, self.harness, "prepare")()
+
+    def open(self, folder: Path, seed: int = 0) -> Bench:
+        """The environment of a case. The caller closes it.
+
+        Args:
+            folder: Empty, for the harness.
+            seed: Seed of the random choices.
+        """
+        made = guarded(self.harness, self.harness, "__init__")(folder)
+        return Bench(self.backend, made, self.plugins, self.overrides, seed)
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderSubject:
+    """A decoder that can be proved."""
+
+    decoder: Decoder
+    harness: Callable[[], Any]
+
+    @property
+    def name(self) -> str:
+        """The decoder's."""
+        return self.decoder.name
+
+    @property
+    def registry(self) -> Registry[DecoderBench]:
+        """The cases of decoders."""
+        return DECODER_CASES
+
+    def prepare(self) -> None:
+        """Nothing is shared between cases."""
+
+    def open(self, folder: Path, seed: int = 0) -> DecoderBench:  # noqa: ARG002 - of backends
+        """The environment of a case. The caller closes it."""
+        made = guarded(self.harness, self.harness, "__init__")()
+        return DecoderBench(self.decoder, made, seed)
 
 
 def find_subject(type_name: str, harness_path: str | None = None) -> Subject:
@@ -83,22 +110,20 @@ def find_subject(type_name: str, harness_path: str | None = None) -> Subject:
     if harness_path is None:
         # An unknown type is reported before an unknown harness.
         backend = default_manager().backend(type_name)
-        harness = _registered(type_name, _BACKEND)
+        harness = _registered(type_name, BACKEND)
         return Subject(backend, harness, default_manager())
-    harness = _loaded(harness_path, _BACKEND)
+    harness = _loaded(harness_path, BACKEND)
     plugins = plugins_of(harness)
     return Subject(plugins.backend(type_name), harness, plugins)
 
 
-def find_decoder(
-    name: str, harness_path: str | None = None
-) -> tuple[Decoder, Callable[[], Any]]:
+def find_decoder(name: str, harness_path: str | None = None) -> DecoderSubject:
     """A decoder, with its harness; arguments and errors as `find_subject`."""
     if harness_path is None:
         decoder = default_manager().decoder(name)
-        return decoder, _registered(name, _DECODER)
-    harness = _loaded(harness_path, _DECODER)
-    return plugins_of(harness).decoder(name), harness
+        return DecoderSubject(decoder, _registered(name, DECODER))
+    harness = _loaded(harness_path, DECODER)
+    return DecoderSubject(plugins_of(harness).decoder(name), harness)
 
 
 def subject_of(harness: Any, plugin: object = None) -> Subject:
@@ -109,7 +134,7 @@ def subject_of(harness: Any, plugin: object = None) -> Subject:
         plugin: A module or object with the hook, for a backend that no entry point
             names.
     """
-    _check(harness, getattr(harness, "__qualname__", repr(harness)), _BACKEND)
+    _check(harness, getattr(harness, "__qualname__", repr(harness)), BACKEND)
     plugins = plugins_of(harness, plugin)
     with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
         made = harness(Path(folder))
@@ -142,45 +167,44 @@ def plugins_of(harness: Any, plugin: object = None) -> PluginManager:
     return manager
 
 
-def _check(found: Any, where: str, kind: _Kind) -> None:
+def _check(found: Any, where: str, kind: Kind) -> None:
     """Refuse what is no harness, before a case meets it."""
     if not isinstance(found, type):
         msg = f"the harness {where} is no class"
-        raise BrokenPlugin(msg, remedy=kind.help)
-    missing = [n for n in kind.methods if not callable(getattr(found, n, None))]
-    if missing:
-        msg = f"the harness {where} has no {', '.join(missing)}"
-        raise BrokenPlugin(msg, remedy=kind.help)
+    elif problems := list(kind.problems(found)):
+        msg = f"the harness {where} {'; '.join(problems)}"
+    else:
+        return
+    raise BrokenPlugin(msg, remedy=_HELP)
 
 
-def _registered(name: str, kind: _Kind) -> Any:
+_HELP: Final = f"see help({Kind.__module__})"
+
+
+def _registered(name: str, kind: Kind) -> Any:
     known = entry_points(group=kind.group)
-    found = [entry for entry in known if entry.name == name]
+    found = {entry.value for entry in known if entry.name == name}
     if not found:
         raise _no_harness(name, kind, sorted({entry.name for entry in known}))
-    if len({entry.value for entry in found}) > 1:
-        msg = f"{name!r} has several harnesses: {_values(found)}"
+    if len(found) > 1:
+        msg = f"{name!r} has several harnesses: {', '.join(sorted(found))}"
         raise NoHarness(msg, remedy="name one with --harness module:Class")
-    return _loaded(found[0].value, kind)
+    return _loaded(found.pop(), kind)
 
 
-def _values(entries: Any) -> str:
-    return ", ".join(sorted(entry.value for entry in entries))
-
-
-def _no_harness(name: str, kind: _Kind, known: list[str]) -> NoHarness:
+def _no_harness(name: str, kind: Kind, known: list[str]) -> NoHarness:
     near = nearest(name, known)
     hint = f" (did you mean {near!r}?)" if near else ""
     msg = f"no harness is registered for {name!r}{hint}"
     remedy = (
-        f"write one, {kind.help}, and name it in pyproject.toml under "
+        f"write one, {_HELP}, and name it in pyproject.toml under "
         f'[project.entry-points."{kind.group}"] as {name} = "module:Class", '
         "or here with --harness module:Class"
     )
     return NoHarness(msg, remedy=remedy)
 
 
-def _loaded(path: str, kind: _Kind) -> Any:
+def _loaded(path: str, kind: Kind) -> Any:
     module, colon, name = path.partition(":")
     if not (colon and module and name):
         msg = f"{path!r} names no harness, wanted module:Class"

@@ -24,6 +24,7 @@ from streamfactory.conformance.subject import Subject, subject_of
 from streamfactory.conformance.waivers import Waiver, read_waivers, waived
 
 if TYPE_CHECKING:
+    from streamfactory.conformance.bench import Bench
     from streamfactory.conformance.case import Case
 
 _CASES: Final = all_cases()
@@ -53,11 +54,13 @@ class ConformanceSuite:
     @pytest.mark.parametrize(
         "case", [pytest.param(case, id=case.name) for case in _CASES]
     )
-    def test_conformance(self, case: Case, request: pytest.FixtureRequest) -> None:
+    def test_conformance(
+        self, case: Case[Bench], request: pytest.FixtureRequest
+    ) -> None:
         """One case."""
         _refuse_marks(request)
         subject = self._prepared()
-        result = run_case(case, subject.backend, subject.harness, subject.plugins, {})
+        result = run_case(case, subject)
         [result] = waived([result], self._waivers)
         _tell(result, f"pytest '{request.node.nodeid}'")
 

@@ -37,9 +37,10 @@ from python_reference import python_api
 
 from streamfactory.cli.program import root
 from streamfactory.cli.status import MEANINGS
+from streamfactory.conformance.harness import BACKEND
 from streamfactory.conformance.report import Report, support_table, to_plain
 from streamfactory.conformance.runner import all_cases, run
-from streamfactory.conformance.subject import GROUP, find_subject
+from streamfactory.conformance.subject import find_subject
 from streamfactory.spark.pipelines.options import (
     DEAD_LETTER_OPTIONS,
     PIPELINE_OPTIONS,
@@ -218,12 +219,12 @@ def _prove() -> None:
     """Run the kit on each built-in; keep what came of it, and not how long it took."""
     # The cases provoke what is logged.
     logging.getLogger(OWN_DISTRIBUTION).addHandler(logging.NullHandler())
-    for name in sorted(entry.name for entry in entry_points(group=GROUP)):
+    for name in sorted(entry.name for entry in entry_points(group=BACKEND.group)):
         if name not in _own_names(BACKENDS):
             continue
         subject = find_subject(name)
         with _server(name):
-            results = tuple(run(subject.backend, subject.harness, subject.plugins))
+            results = tuple(run(subject))
         plain = to_plain(Report(name, results, 0.0, 0, ""))
         kept = ("case", "rule", "outcome", "reason", "waiver")
         cases = [{key: case[key] for key in kept} for case in plain["cases"]]

@@ -29,12 +29,12 @@ class TableHarness(ABC):
         self.folder = folder
 
     @abstractmethod
-    def path(self) -> str:
+    def _location(self) -> str:
         """The folder of the present table."""
 
     def properties(self) -> Mapping[str, str]:
         """The configuration of the present table."""
-        return self._at(self.path())
+        return self._at(self._location())
 
     def nowhere(self) -> Mapping[str, str]:
         """A configuration without a table."""

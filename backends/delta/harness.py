@@ -28,7 +28,7 @@ class DeltaHarness(TableHarness):
         super().__init__(folder)
         self._path = folder
 
-    def path(self) -> str:
+    def _location(self) -> str:
         return str(self._path)
 
     def create(self, partitions: int) -> None:

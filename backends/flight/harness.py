@@ -27,12 +27,12 @@ class FlightHarness(LogHarness):
     """A topic of numbers on the server."""
 
     @classmethod
-    def server_settings(cls) -> Mapping[str, str]:
+    def _server_settings(cls) -> Mapping[str, str]:
         """Settings of the server, besides address and path; for subclasses."""
         return {}
 
     @classmethod
-    def stream_options(cls) -> Mapping[str, str]:
+    def _stream_options(cls) -> Mapping[str, str]:
         """Options under ``stream.flight.`` that reach such a server; for subclasses."""
         return {}
 
@@ -46,7 +46,7 @@ class FlightHarness(LogHarness):
         super().__init__(self._disk)
 
     def properties(self) -> Mapping[str, str]:
-        options = {f"stream.flight.{k}": v for k, v in self.stream_options().items()}
+        options = {f"stream.flight.{k}": v for k, v in self._stream_options().items()}
         return {
             "streamType": "flight",
             "stream.flight.location": self._location,
@@ -79,7 +79,7 @@ def _server(harness: type[FlightHarness]) -> tuple[str, Path]:
     assert process.stdin is not None
     assert process.stdout is not None
     own = {"address": "127.0.0.1:0", "path": str(path)}
-    settings = {**own, **harness.server_settings()}
+    settings = {**own, **harness._server_settings()}
     process.stdin.write(json.dumps(settings) + "\n")
     process.stdin.flush()
     return process.stdout.readline().split()[-1], path

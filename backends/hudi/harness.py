@@ -45,7 +45,7 @@ class HudiHarness(TableHarness):
         self._path = folder
         self._last = datetime.now(UTC)
 
-    def path(self) -> str:
+    def _location(self) -> str:
         return str(self._path)
 
     def create(self, partitions: int) -> None:

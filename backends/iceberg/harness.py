@@ -45,7 +45,7 @@ class IcebergHarness(TableHarness):
         self._table.append(numbers_table(numbers))
 
     def recreate(self) -> None:
-        location = self.path()
+        location = self._location()
         self._catalog.drop_table(self._name)
         shutil.rmtree(location)
         self._table = self._catalog.create_table(
@@ -55,5 +55,5 @@ class IcebergHarness(TableHarness):
     def close(self) -> None:
         self._catalog.close()
 
-    def path(self) -> str:
+    def _location(self) -> str:
         return urlsplit(self._table.location()).path

@@ -262,9 +262,9 @@ class ZeromqPublisherHarness:
             self._routers.append(_Router())
             path = self._folder / f"{number}.router"
             self._routers[number].bind(zmq.ROUTER, path, self._server[1])
-        self.serve()
+        self._serve()
 
-    def serve(self) -> None:
+    def _serve(self) -> None:
         """Open the sockets that readers connect to."""
         for number, sender in enumerate(self._senders):
             path = self._folder / f"{number}.publisher"
@@ -327,7 +327,7 @@ class ZeromqHarness(ZeromqPublisherHarness):
         super().__init__(folder)
         self._readers = 0
 
-    def serve(self) -> None:
+    def _serve(self) -> None:
         """Nothing: the senders connect to the readers."""
 
     def properties(self) -> Mapping[str, str]:

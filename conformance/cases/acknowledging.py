@@ -10,56 +10,63 @@ from typing import TYPE_CHECKING, Final
 from streamfactory.conformance.case import case
 from streamfactory.conformance.cases.reading import ROWS
 from streamfactory.conformance.expectations import expect
+from streamfactory.conformance.harness import Recreates, ShowsAcknowledged
 from streamfactory.conformance.members import open_member, read_member
 from streamfactory.conformance.patience import Patience
-from streamfactory.spi import BatchState, FetchLimits, Position
+from streamfactory.spi import ConsumerFactory, Position
 
 if TYPE_CHECKING:
     from streamfactory.conformance.bench import Bench, Row
-    from streamfactory.spi import ConsumerFactory
 
 MESSAGES: Final = 40
-_ABLE: Final = ("acknowledge", "acknowledged")
-_SLICE: Final = 0.25
+_ABLE: Final = (ConsumerFactory.acknowledge,)
+_SHOWN: Final = (ShowsAcknowledged,)
 _POLL: Final = 0.02
 
 
-def _read(bench: Bench, number: int, factory: ConsumerFactory) -> list[Row]:
+def read(bench: Bench, number: int, factory: ConsumerFactory) -> list[Row]:
     """All messages that the medium holds, by a consumer of the author's."""
-    infos = bench.infos(bench.provider(factory))
-    at = infos[number].earliest
-    wanted = len(bench.written[number]) - at
-    consumer = bench.consumer(number, factory)
+    earliest = bench.infos(bench.provider(factory))[number].earliest
+    return _rows(
+        bench, number, factory, earliest, len(bench.written[number]) - earliest
+    )
+
+
+def _rows(
+    bench: Bench, number: int, factory: ConsumerFactory, start: int, count: int
+) -> list[Row]:
+    """This number of rows at or after an offset."""
     rows: list[Row] = []
-    patience = Patience()
-    found: list[Row] = []
-    while len(rows) < wanted and not patience.over(_SLICE, progress=bool(found)):
-        fetched = consumer.fetch_messages(at, None, FetchLimits(7, 8 * 1024**2, _SLICE))
-        found = bench.rows_of(fetched, at)
-        rows += found
-        if fetched.state is BatchState.END_OF_PARTITION:
+    consumer = bench.consumer(number, factory)
+    for at, fetched in bench.answers(consumer, start, max_rows=7):
+        rows += [row for row in bench.rows_of(fetched, at) if row[0] >= start]
+        if len(rows) >= count:
             break
-        at = fetched.next_offset
     return rows
 
 
-def _acknowledge(
+def _acknowledged(bench: Bench) -> dict[int, int]:
+    return dict(bench.use(ShowsAcknowledged).acknowledged())
+
+
+def acknowledge(
     bench: Bench, factory: ConsumerFactory, number: int, offset: int
 ) -> None:
+    """Acknowledge what is before an offset."""
     info = bench.infos(bench.provider(factory))[number]
     bench.note(f"acknowledge(partition={number}, offset={offset})")
     position = Position().with_offset(bench.partition(number), offset, info.incarnation)
     factory.acknowledge(position)
 
 
-def _released(bench: Bench, wanted: dict[int, int]) -> dict[int, int]:
+def released(bench: Bench, wanted: dict[int, int]) -> dict[int, int]:
     """What the medium has released; waits for what is still on its way there.
 
     What was released too much is not taken back: nothing is waited for then.
     """
     patience = Patience()
     while True:
-        found = dict(bench.harness.acknowledged())
+        found = _acknowledged(bench)
         beyond = any(found[number] > wanted.get(number, 0) for number in found)
         if found == wanted or beyond or patience.over(_POLL):
             return found
@@ -68,7 +75,8 @@ def _released(bench: Bench, wanted: dict[int, int]) -> dict[int, int]:
 
 @case(
     "R12",
-    abilities=_ABLE,
+    abilities=_SHOWN,
+    overrides=_ABLE,
     hint="messages are acknowledged when they are read, or beyond the given position",
     needs=ROWS,
 )
@@ -77,61 +85,57 @@ def only_what_is_acknowledged_is_released(bench: Bench) -> None:
     bench.create(partitions=2, messages=MESSAGES)
     first, second = bench.written
     factory = bench.factory()
-    before = dict(bench.harness.acknowledged())
-    rows = _read(bench, first, factory)
+    before = _acknowledged(bench)
+    rows = read(bench, first, factory)
     expect([n for _, n in rows], bench.written[first], "messages read")
-    expect(bench.harness.acknowledged(), before, "released by reading alone")
+    expect(_acknowledged(bench), before, "released by reading alone")
     middle = rows[MESSAGES // 2][0]
-    _acknowledge(bench, factory, first, middle)
+    acknowledge(bench, factory, first, middle)
     wanted = {first: middle, second: before[second]}
-    expect(_released(bench, wanted), wanted, "released by an acknowledgement")
+    expect(released(bench, wanted), wanted, "released by an acknowledgement")
 
 
-@case("R12", abilities=_ABLE, hint="a smaller offset replaces a larger one", needs=ROWS)
+@case(
+    "R12",
+    abilities=_SHOWN,
+    overrides=_ABLE,
+    hint="a smaller offset replaces a larger one",
+    needs=ROWS,
+)
 def an_acknowledgement_can_be_repeated(bench: Bench) -> None:
     """A repeated or late acknowledgement changes nothing."""
-    bench.create(messages=MESSAGES)
-    number, factory = bench.first(), bench.factory()
-    rows = _read(bench, number, factory)
+    number, factory = bench.create(messages=MESSAGES), bench.factory()
+    rows = read(bench, number, factory)
     early, late = rows[MESSAGES // 4][0], rows[MESSAGES // 2][0]
     for offset in (late, late, early):
-        _acknowledge(bench, factory, number, offset)
+        acknowledge(bench, factory, number, offset)
     wanted = {number: late}
-    expect(_released(bench, wanted), wanted, "released in the end")
+    expect(released(bench, wanted), wanted, "released in the end")
     last = rows[-1][0] + 1
-    _acknowledge(bench, factory, number, last)
+    acknowledge(bench, factory, number, last)
     wanted = {number: last}
-    expect(_released(bench, wanted), wanted, "released by the last")
+    expect(released(bench, wanted), wanted, "released by the last")
 
 
 @case(
     "R12",
     claims=("redelivers",),
-    abilities=_ABLE,
+    abilities=_SHOWN,
+    overrides=_ABLE,
     hint="what was sent counts as received, or its offsets start again",
     needs=ROWS,
 )
 def what_is_not_acknowledged_is_delivered_again(bench: Bench) -> None:
     """Another consumer gets what was not acknowledged, under the same offsets."""
-    bench.create(messages=MESSAGES)
-    number, factory = bench.first(), bench.factory()
-    rows = _read(bench, number, factory)
+    number, factory = bench.create(messages=MESSAGES), bench.factory()
+    rows = read(bench, number, factory)
     cut = MESSAGES // 3
-    _acknowledge(bench, factory, number, rows[cut][0])
+    acknowledge(bench, factory, number, rows[cut][0])
     incarnation = bench.infos(bench.provider(factory))[number].incarnation
     factory.close()
     bench.note("restart")
     again = bench.factory()
-    consumer = bench.consumer(number, again)
-    found: list[Row] = []
-    at = rows[cut][0]
-    patience = Patience()
-    while len(found) < len(rows) - cut and not patience.over(_SLICE):
-        fetched = consumer.fetch_messages(
-            at, None, FetchLimits(1000, 8 * 1024**2, _SLICE)
-        )
-        found += [row for row in bench.rows_of(fetched, at) if row[0] >= at]
-        at = max(at, fetched.next_offset)
+    found = _rows(bench, number, again, rows[cut][0], len(rows) - cut)
     expect(found, rows[cut:], "messages after a restart")
     info = bench.infos(bench.provider(again))[number]
     expect(info.incarnation, incarnation, "incarnation after a restart")
@@ -139,59 +143,56 @@ def what_is_not_acknowledged_is_delivered_again(bench: Bench) -> None:
 
 @case(
     "R12",
-    abilities=(*_ABLE, "recreate"),
+    abilities=(*_SHOWN, Recreates),
+    overrides=_ABLE,
     hint="the incarnation of a position is ignored",
     needs=ROWS,
 )
 def an_acknowledgement_of_another_incarnation_is_ignored(bench: Bench) -> None:
     """Offsets of the stream before its recreation release nothing of the new one."""
-    bench.create(messages=MESSAGES)
-    number, factory = bench.first(), bench.factory()
-    last = _read(bench, number, factory)[-1][0]
+    number, factory = bench.create(messages=MESSAGES), bench.factory()
+    last = read(bench, number, factory)[-1][0]
     info = bench.infos(bench.provider(factory))[number]
     old = Position().with_offset(bench.partition(number), last, info.incarnation)
-    bench.note("recreate()")
-    bench.harness.recreate()
-    bench.written[number] = []
-    bench.write(number, MESSAGES)
-    before = dict(bench.harness.acknowledged())
+    bench.recreate(number, MESSAGES)
+    before = _acknowledged(bench)
     again = bench.factory()
     again.acknowledge(old)
-    rows = _read(bench, number, again)
+    rows = read(bench, number, again)
     expect(len(rows), MESSAGES, "messages of the new stream")
-    expect(bench.harness.acknowledged(), before, "released of the new stream")
+    expect(_acknowledged(bench), before, "released of the new stream")
     # Again, now that the new stream is known. Behind it one that releases less: when
     # that has arrived, so has the old one.
     again.acknowledge(old)
     early = rows[MESSAGES // 4][0]
-    _acknowledge(bench, again, number, early)
+    acknowledge(bench, again, number, early)
     wanted = {number: early}
-    expect(_released(bench, wanted), wanted, "released of the new stream")
+    expect(released(bench, wanted), wanted, "released of the new stream")
 
 
 @case(
     "R12",
-    abilities=_ABLE,
+    abilities=_SHOWN,
+    overrides=_ABLE,
     hint="acknowledge needs a consumer or a thread that does not exist",
     needs=ROWS,
 )
 def a_group_acknowledges_what_it_commits(bench: Bench) -> None:
     """A group releases messages when it commits, and again when it is restarted."""
-    bench.create(messages=MESSAGES)
-    number = bench.first()
+    number = bench.create(messages=MESSAGES)
     with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
-        before = dict(bench.harness.acknowledged())
+        before = _acknowledged(bench)
         member = open_member(bench, Path(folder))
         read_member(bench, member, MESSAGES)
-        expect(bench.harness.acknowledged(), before, "released before the commit")
+        expect(_acknowledged(bench), before, "released before the commit")
         position = member.commit()
         wanted = {number: position[bench.partition(number)]}
-        expect(_released(bench, wanted), wanted, "released by the commit")
+        expect(released(bench, wanted), wanted, "released by the commit")
         late = bench.write(number, 5)
         expect(read_member(bench, member, 5), late, "messages after the commit")
         member.close()
         bench.note("restart without a commit")
         again = open_member(bench, Path(folder))
         expect(read_member(bench, again, 5), late, "messages after a restart")
-        expect(_released(bench, wanted), wanted, "released after the restart")
+        expect(released(bench, wanted), wanted, "released after the restart")
         again.close()

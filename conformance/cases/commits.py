@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
@@ -11,6 +10,7 @@ from streamfactory.conformance.case import case
 from streamfactory.conformance.cases.reading import STARTS
 from streamfactory.conformance.cases.writing import WRITER, seen, stage
 from streamfactory.conformance.expectations import expect, require
+from streamfactory.conformance.harness import WritesRows
 from streamfactory.conformance.moments import Moment, Moments, pick, spread
 from streamfactory.spi import (
     EpochInThePast,
@@ -21,14 +21,14 @@ from streamfactory.spi import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from streamfactory.conformance.bench import Bench
     from streamfactory.spi import CommitMessage
     from streamfactory.wiring.writing.committer import Committer
     from streamfactory.wiring.writing.sink import Sink
 
-_SEEN: Final = ("rows", "visible")
+_SEEN: Final = (WritesRows,)
 _LOOKS: Final = 8
 _FETCHES: Final = 16
 _HOLD: Final = 0.5
@@ -91,8 +91,7 @@ class _Commits:
             seen(self.bench)
             self.hold = max(_SHORTEST, 5 * (time.monotonic() - began))
             self.epoch += 1
-        chance = random.Random(self.bench.seed)  # noqa: S311 - repeats itself
-        for way in spread(count, chance):
+        for way in spread(count, self.bench.chance()):
             yield pick(way, moments.calls, moments.outside)
 
 
@@ -107,12 +106,34 @@ def _partly(lanes: Mapping[int, Sequence[int]], epochs: int) -> str | None:
     return None
 
 
-def _look(bench: Bench, moments: Moments, epoch: int, looks: list[str | None]) -> None:
-    """Look until an epoch is whole or absent, for a while."""
-    until = time.monotonic() + _SETTLING
-    while not looks or (looks[-1] is not None and time.monotonic() < until):
-        looks.append(_partly(bench.harness.visible(), epoch + 1))
-        moments.stay()
+def _watch(
+    commits: _Commits,
+    moments: Moments,
+    at: Moment,
+    look: Callable[[], str | None],
+    hold: float,
+) -> bool:
+    """Commit an epoch, held at a moment, and look until it is whole or absent.
+
+    ``look`` returns what is wrong with what a reader sees, else None. Returns whether
+    the commit was held all the time, which is for ``hold`` seconds at most.
+    """
+    looks: list[str | None] = []
+
+    def look_on() -> None:
+        until = time.monotonic() + _SETTLING
+        while not looks or (looks[-1] is not None and time.monotonic() < until):
+            looks.append(look())
+            moments.stay()
+
+    messages = commits.staged(commits.numbers(commits.epoch))
+    commits.bench.note(f"commit({commits.epoch}), held before {at}: look")
+    commit = partial(commits.commit, messages)
+    _, kept = moments.held_at(at, commit, look_on, hold)
+    good = looks[-1] is None or not kept
+    require(good, f"a reader during the commit sees {looks[-1]}")
+    commits.epoch += 1
+    return kept
 
 
 @case(
@@ -129,26 +150,15 @@ def a_reader_during_a_commit_sees_whole_epochs(bench: Bench) -> None:
     with Moments() as moments:
         commits = _Commits(bench, bench.sink())
         blocked = 0
+
+        def look() -> str | None:
+            return _partly(bench.use(WritesRows).visible(), commits.epoch + 1)
+
         for at in commits.moments(moments, _LOOKS):
-            epoch, numbers = commits.epoch, commits.numbers(commits.epoch)
-            messages = commits.staged(numbers)
-            looks: list[str | None] = []
-            bench.note(f"commit({epoch}), held before {at}: look")
-            _, kept = moments.held_at(
-                at,
-                partial(commits.commit, messages),
-                partial(_look, bench, moments, epoch, looks),
-                commits.hold,
-            )
-            require(
-                looks[-1] is None or not kept,
-                f"a reader during the commit sees {looks[-1]}",
-            )
-            commits.epoch += 1
-            expect(
-                [n for n in seen(bench) if n in numbers], numbers, "rows after a commit"
-            )
-            blocked += not kept
+            numbers = commits.numbers(commits.epoch)
+            blocked += not _watch(commits, moments, at, look, commits.hold)
+            found = [n for n in seen(bench) if n in numbers]
+            expect(found, numbers, "rows after a commit")
             if blocked == _BLOCKED:
                 return
 
@@ -200,31 +210,22 @@ def consumers_during_a_commit_return_whole_epochs(bench: Bench) -> None:
         began = time.monotonic()
         fetching.fetch()
         hold = max(_HOLD, 5 * (time.monotonic() - began))
-        chance = random.Random(bench.seed)  # noqa: S311 - repeats itself
         calls, outside = moments.calls, moments.outside
-        more = (pick(way, calls, outside) for way in spread(_FETCHES, chance))
-        for at in (first, *more):
-            epoch, numbers = commits.epoch, commits.numbers(commits.epoch)
-            messages = commits.staged(numbers)
-            looks: list[str | None] = []
-            bench.note(f"commit({epoch}), held before {at}: fetch all")
+        ways = spread(_FETCHES, bench.chance())
+        blocked = 0
 
-            def look(epoch: int = epoch, looks: list[str | None] = looks) -> None:
-                until = time.monotonic() + _SETTLING
-                while not looks or (looks[-1] is not None and time.monotonic() < until):
-                    found = fetching.fetch()
-                    looks.append(_partly(found, epoch + 1) or _early(bench, found))
-                    moments.stay()
+        def look() -> str | None:
+            found = fetching.fetch()
+            return _partly(found, commits.epoch + 1) or _early(bench, found)
 
-            _, kept = moments.held_at(at, partial(commits.commit, messages), look, hold)
-            require(
-                looks[-1] is None or not kept,
-                f"consumers during the commit return {looks[-1]}",
-            )
-            commits.epoch += 1
+        for at in (first, *(pick(way, calls, outside) for way in ways)):
+            numbers = commits.numbers(commits.epoch)
+            blocked += not _watch(commits, moments, at, look, hold)
             found = sorted(n for lane in fetching.fetch().values() for n in lane)
             what = "rows fetched after a commit"
             expect([n for n in found if n in numbers], numbers, what)
+        if blocked > _FETCHES:
+            bench.narrow("each fetch had to wait for the end of the commit")
 
 
 @case(
@@ -250,14 +251,13 @@ def two_writers_that_commit_at_once_lose_nothing(bench: Bench) -> None:
             theirs = other.staged(numbers)
             bench.note(f"one commits, held before {at}: other commits")
             outcomes: list[str] = []
-
-            def overtake(
-                theirs: Sequence[CommitMessage] = theirs, outcomes: list[str] = outcomes
-            ) -> None:
-                outcomes.append(other.commit(theirs))
-
             made, kept = moments.held_at(
-                at, partial(one.commit, mine), overtake, one.hold
+                at,
+                partial(one.commit, mine),
+                lambda theirs=theirs, outcomes=outcomes: outcomes.append(  # type: ignore[misc]
+                    other.commit(theirs)
+                ),
+                one.hold,
             )
             expect(
                 (made, outcomes),

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-import random
 import time
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from streamfactory.conformance.case import case
 from streamfactory.conformance.cases.reading import ROWS
-from streamfactory.conformance.cases.writing import WRITER, seen, stage
-from streamfactory.conformance.expectations import Excluded, expect, require
+from streamfactory.conformance.cases.writing import WRITER, seen, stage, write
+from streamfactory.conformance.expectations import (
+    Excluded,
+    expect,
+    expect_error,
+    require,
+)
+from streamfactory.conformance.harness import (
+    RefusesCertificates,
+    RefusesLogins,
+    Stops,
+    WritesRows,
+)
 from streamfactory.conformance.moments import Moments, pick, spread
 from streamfactory.conformance.patience import Patience
 from streamfactory.spi import (
@@ -24,12 +35,11 @@ from streamfactory.spi import (
 from streamfactory.wiring.reading.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from streamfactory.conformance.bench import Bench
     from streamfactory.conformance.moments import Moment
 
-_ABLE: Final = ("stop", "start")
 _TIMEOUT: Final = 1500
 """Milliseconds: ``connection.timeout.millis`` in these cases."""
 _SLACK: Final = 3.0
@@ -48,16 +58,24 @@ def _options(bench: Bench) -> dict[str, str]:
 def _refused(bench: Bench, what: str, function: Callable[[], Any]) -> StreamError:
     """The error of a call that has to fail within its timeout."""
     began = time.monotonic()
+    error = expect_error(StreamError, what, function)
+    took = time.monotonic() - began
+    limit = _TIMEOUT / 1000 + _SLACK
+    require(took <= limit, f"{what} took {took:.1f} s, allowed were {limit:.1f} s")
+    bench.note(f"{what}: {type(error).__name__}")
+    return error
+
+
+@contextmanager
+def _outage(bench: Bench) -> Iterator[None]:
+    """The server is stopped meanwhile."""
+    bench.note("stop()")
+    bench.use(Stops).stop()
     try:
-        answer = function()
-    except StreamError as error:
-        took = time.monotonic() - began
-        limit = _TIMEOUT / 1000 + _SLACK
-        require(took <= limit, f"{what} took {took:.1f} s, allowed were {limit:.1f} s")
-        bench.note(f"{what}: {type(error).__name__}")
-        return error
-    require(False, f"{what} answered {answer!r}")
-    raise AssertionError
+        yield
+    finally:
+        bench.note("start()")
+        bench.use(Stops).start()
 
 
 def _expect_away(error: StreamError, what: str) -> None:
@@ -71,7 +89,7 @@ def _expect_away(error: StreamError, what: str) -> None:
 
 @case(
     "R10",
-    abilities=_ABLE,
+    abilities=(Stops,),
     hint="the client waits without a limit, or its error has no translation",
     needs=ROWS,
 )
@@ -79,27 +97,21 @@ def an_unreachable_server_is_a_connection_error(bench: Bench) -> None:
     """Without its server metadata is a connection error, in time; later it works."""
     bench.create(messages=3)
     source = bench.source(**_options(bench))
-    bench.note("stop()")
-    bench.harness.stop()
-    try:
+    with _outage(bench):
         error = _refused(bench, "metadata.partitions()", source.metadata.partitions)
         _expect_away(error, "metadata.partitions()")
-    finally:
-        bench.note("start()")
-        bench.harness.start()
     expect(len(source.metadata.partitions()), 1, "partitions when it is up again")
 
 
 @case(
     "R10",
-    abilities=_ABLE,
+    abilities=(Stops,),
     hint="a broken connection is kept, or its end is treated as the end of the stream",
     needs=ROWS,
 )
 def reading_continues_after_a_server_outage(bench: Bench) -> None:
     """After an outage of the server a reader continues; each message is read once."""
-    bench.create(messages=40)
-    number, source = bench.first(), bench.source(**_options(bench))
+    number, source = bench.create(messages=40), bench.source(**_options(bench))
     claims = source.factory.claims()
     if not (claims.replayable or claims.redelivers):
         msg = "not claimed: replayable or redelivers"
@@ -107,18 +119,15 @@ def reading_continues_after_a_server_outage(bench: Bench) -> None:
     reader = bench.closing(source.reader(bench.partition(number)))
     batch = bench.answer(reader, bench.infos()[number].earliest, max_rows=10)
     numbers, at = bench.harness.numbers(batch.rows), batch.next_offset
-    bench.note("stop()")
-    bench.harness.stop()
-    for _ in range(3):
-        try:
-            batch = reader.fetch(at, timeout=0.2, max_rows=10)
-        except StreamError as error:
-            _expect_away(error, "a fetch")
-            break
-        # What was received before may still be answered.
-        numbers, at = numbers + bench.harness.numbers(batch.rows), batch.next_offset
-    bench.note("start()")
-    bench.harness.start()
+    with _outage(bench):
+        for _ in range(3):
+            try:
+                batch = reader.fetch(at, timeout=0.2, max_rows=10)
+            except StreamError as error:
+                _expect_away(error, "a fetch")
+                break
+            # What was received before may still be answered.
+            numbers, at = numbers + bench.harness.numbers(batch.rows), batch.next_offset
     wanted, patience = bench.written[number], Patience()
     while len(numbers) < len(wanted) and not patience.over(1.0):
         try:
@@ -132,7 +141,7 @@ def reading_continues_after_a_server_outage(bench: Bench) -> None:
 @case(
     "W6",
     claims=("idempotent", "durable"),
-    abilities=("rows", "visible", *_ABLE),
+    abilities=(WritesRows, Stops),
     writing=True,
     hint="the result is not awaited, or the next attempt is another epoch",
     needs=("a_repeated_epoch_has_no_effect",),
@@ -144,18 +153,10 @@ def committing_continues_after_a_server_outage(bench: Bench) -> None:
     committer = bench.closing(sink.committer(writer_id=WRITER))
     committer.commit(0, stage(bench, sink, 0, [[1]]))
     messages = stage(bench, sink, 1, [[2], [3]])
-    bench.note("stop()")
-    bench.harness.stop()
-    try:
-        what = "commit(1)"
-        error = _refused(bench, what, lambda: committer.commit(1, messages))
-        _expect_away(error, what)
-    finally:
-        bench.note("start()")
-        bench.harness.start()
-    again = bench.sink(**_options(bench))
-    committer = bench.closing(again.committer(writer_id=WRITER))
-    committer.commit(1, stage(bench, again, 1, [[2], [3]]))
+    with _outage(bench):
+        error = _refused(bench, "commit(1)", partial(committer.commit, 1, messages))
+        _expect_away(error, "commit(1)")
+    write(bench, bench.sink(**_options(bench)), 1, [[2], [3]])
     expect(seen(bench), [1, 2, 3], "what is visible of both epochs")
 
 
@@ -173,9 +174,9 @@ def _commit_interrupted(
 
     def interrupt() -> None:
         moments.stay()
-        bench.harness.stop()
+        bench.use(Stops).stop()
         if back:
-            bench.harness.start()
+            bench.use(Stops).start()
 
     what = f"commit({epoch}), held before {moment}: stop(){', start()' * back}"
     bench.note(what)
@@ -190,7 +191,7 @@ def _commit_interrupted(
     finally:
         if not back:
             bench.note("start()")
-            bench.harness.start()
+            bench.use(Stops).start()
     if raised is None:
         found = [n for n in seen(bench) if n // _ROWS == epoch]
         wanted = [number for task in _tasks(epoch) for number in task]
@@ -206,7 +207,7 @@ def _tasks(epoch: int) -> list[list[int]]:
 @case(
     "W6",
     claims=("idempotent", "durable"),
-    abilities=("rows", "visible", *_ABLE),
+    abilities=(WritesRows, Stops),
     writing=True,
     slow=True,
     hint="a request whose reply was lost is sent again without a condition",
@@ -215,7 +216,6 @@ def _tasks(epoch: int) -> list[list[int]]:
 def a_commit_that_loses_its_server_writes_once(bench: Bench) -> None:
     """A commit that is interrupted by an outage, and its repeat, write once."""
     bench.create(partitions=2)
-    chance = random.Random(bench.seed)  # noqa: S311 - repeats itself
     with Moments() as moments:
         sink = bench.sink(**_options(bench))
         committer = bench.closing(sink.committer(writer_id=WRITER))
@@ -223,7 +223,7 @@ def a_commit_that_loses_its_server_writes_once(bench: Bench) -> None:
             messages = stage(bench, sink, epoch, _tasks(epoch))
             moments.run(partial(committer.commit, epoch, messages))
         calls, outside = moments.calls, moments.outside
-        for at, way in enumerate(spread(_OUTAGES, chance)):
+        for at, way in enumerate(spread(_OUTAGES, bench.chance())):
             epoch, moment = 2 + at, pick(way, calls, outside)
             _commit_interrupted(bench, moment, moments, epoch, back=at % 2 == 0)
             bench.note(f"commit({epoch}) by another instance")
@@ -245,27 +245,27 @@ def _open(bench: Bench, properties: dict[str, str]) -> StreamError:
 
 @case(
     "R10",
-    abilities=("refused_login",),
+    abilities=(RefusesLogins,),
     hint="a refused login is tried again, or is a connection error",
     needs=ROWS,
 )
 def a_refused_login_is_not_authorized(bench: Bench) -> None:
     """A login that the server refuses is NotAuthorized, and is not tried again."""
     bench.create(messages=1)
-    error = _open(bench, dict(bench.harness.refused_login()))
+    error = _open(bench, dict(bench.use(RefusesLogins).refused_login()))
     require(isinstance(error, NotAuthorized), f"a refused login is {error!r}")
 
 
 @case(
     "R10",
-    abilities=("refused_certificate",),
+    abilities=(RefusesCertificates,),
     hint="the certificate is not checked, or its refusal has no translation",
     needs=ROWS,
 )
 def a_refused_certificate_is_an_error_in_time(bench: Bench) -> None:
     """A server whose certificate is not trusted is a typed error, within its time."""
     bench.create(messages=1)
-    error = _open(bench, dict(bench.harness.refused_certificate()))
+    error = _open(bench, dict(bench.use(RefusesCertificates).refused_certificate()))
     kinds = (ErrorClass.PERMANENT, ErrorClass.CONFIG, ErrorClass.TRANSIENT)
     require(error.error_class in kinds, f"a refused certificate is {error!r}")
 

@@ -1,4 +1,4 @@
-"""D1 to D4: hostile payloads, evidence, policies, schema. Run by `run_decoder`."""
+"""D1 to D4: hostile payloads, evidence, policies, schema."""
 
 from __future__ import annotations
 
@@ -8,13 +8,24 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from streamfactory.conformance.decoders import MARK, DecoderBench, decoder_case, sources
-from streamfactory.conformance.expectations import Excluded, Mismatch, expect, require
+from streamfactory.conformance.case import decoder_case
+from streamfactory.conformance.decoders import LANE, MARK, DecoderBench, sources
+from streamfactory.conformance.expectations import (
+    Excluded,
+    Mismatch,
+    expect,
+    expect_error,
+    require,
+)
+from streamfactory.conformance.harness import (
+    HasBadMessages,
+    WritesMisfits,
+    WritesUndeclared,
+)
 from streamfactory.spi import (
     DecodeContext,
     DecodeError,
     ErrorBudgetExceeded,
-    Partition,
 )
 
 if TYPE_CHECKING:
@@ -48,7 +59,7 @@ def good_messages_become_their_rows(bench: DecoderBench) -> None:
 def hostile_messages_never_raise(bench: DecoderBench) -> None:
     """Whatever a message contains, decode returns and accounts for it."""
     for name, payload in bench.hostile().items():
-        bench.script.append(f"decode({name}, {len(payload)} bytes)")
+        bench.note(f"decode({name}, {len(payload)} bytes)")
         bench.decode(bench.decoder(), [payload])
         bench.script.pop()
 
@@ -67,17 +78,36 @@ def neighbours_of_bad_messages_survive(bench: DecoderBench) -> None:
     expect(bad, [], "good messages reported as bad")
 
 
-@decoder_case("D1", hint="what the author calls bad is taken for good, or dropped")
+@decoder_case(
+    "D1",
+    abilities=(HasBadMessages,),
+    hint="what the author calls bad is taken for good, or dropped",
+)
 def bad_messages_are_reported(bench: DecoderBench) -> None:
     """Each message that the author calls bad is exactly one error."""
-    named = bench.bad()
-    if not named:
-        msg = "no ability: bad"
-        raise Excluded(msg)
-    for name, payload in named.items():
+    for name, payload in bench.bad().items():
         decoded = bench.decode(bench.decoder(), [payload])
         expect(len(decoded.errors), 1, f"errors of {name!r}")
         expect(decoded.rows.num_rows, 0, f"rows of {name!r}")
+
+
+@decoder_case("D1", hint="values of a column are taken from other messages")
+def a_batch_is_decoded_as_its_messages_are_alone(bench: DecoderBench) -> None:
+    """A batch, shuffled and with bad messages between, has the rows of each alone."""
+    decoder, good = bench.decoder(), bench.good(range(40))
+    alone = [bench.decode(decoder, [payload]).rows.to_pylist() for payload in good]
+    messages = list(zip(good, alone, strict=True))
+    shuffled = bench.random.sample(messages, len(messages))
+    mixed = [*shuffled, *((payload, []) for payload in bench.bad().values())]
+    bench.random.shuffle(mixed)
+    for what, batch in (
+        ("in order", messages),
+        ("shuffled", shuffled),
+        ("shuffled, with bad messages between", mixed),
+    ):
+        decoded = bench.decode(decoder, [payload for payload, _ in batch])
+        wanted = [row for _, rows in batch for row in rows]
+        expect(decoded.rows.to_pylist(), wanted, f"rows of a batch {what}")
 
 
 @decoder_case("D1", hint="codes hold a position, a number, or part of the message")
@@ -115,8 +145,8 @@ def errors_contain_no_payload(bench: DecoderBench) -> None:
 @decoder_case("D2", hint="a message is taken for a row, or rows change their order")
 def messages_have_any_number_of_rows(bench: DecoderBench) -> None:
     """One message may have several rows: in order, each with its message."""
-    if not bench.several:
-        msg = "no ability: several"
+    if not bench.traits.several:
+        msg = f"no ability: several{bench.reason(['several'])}"
         raise Excluded(msg)
     groups = [[1], [2, 3, 4], [5, 6], [7]]
     payloads = [bench.harness.message(group) for group in groups]
@@ -151,12 +181,9 @@ def error_policies_are_applied(bench: DecoderBench) -> None:
     """Under fail it raises with the offset; skip leaves out, null keeps the place."""
     bad, (one, other) = bench.one_bad(), bench.good([1, 2])
     envelopes = bench.envelopes([one, bad, other])
-    try:
-        bench.stage("fail").apply(envelopes)
-    except DecodeError as error:
-        expect(error.offset, 7, "offset in the error")
-    else:
-        require(False, "under `fail` a bad message raised nothing")
+    what = "a bad message under `fail`"
+    error = expect_error(DecodeError, what, bench.stage("fail").apply, envelopes)
+    expect(error.offset, 7, "offset in the error")
     rows, source = bench.stage("skip").apply(envelopes)
     assert source is not None
     expect(source.to_pylist(), [0, 2], "envelopes of the rows under skip")
@@ -182,11 +209,8 @@ def error_budgets_are_enforced(bench: DecoderBench) -> None:
 
 
 def _exceeds(bench: DecoderBench, stage: DecodeStage, values: Sequence[bytes]) -> None:
-    try:
-        stage.apply(bench.envelopes(values))
-    except ErrorBudgetExceeded:
-        return
-    require(False, "the budget is exceeded, and reading continues")
+    what = "reading beyond the budget"
+    expect_error(ErrorBudgetExceeded, what, stage.apply, bench.envelopes(values))
 
 
 # --- D4 ---------------------------------------------------------------------------
@@ -207,16 +231,20 @@ def every_result_has_the_declared_schema(bench: DecoderBench) -> None:
     large = pa.array(bench.good([1, 2]), pa.large_binary())
     sliced = pa.array(bench.good(range(5)), pa.binary())[2:4]
     for values, numbers in ((large, [1, 2]), (sliced, [2, 3])):
-        decoded = decoder.decode(values, DecodeContext(Partition("conformance", 0)))
+        decoded = decoder.decode(values, DecodeContext(LANE))
         expect(
             bench.harness.numbers(decoded.rows), numbers, f"numbers of {values.type}"
         )
 
 
-@decoder_case("D4", hint="a field that the schema lacks is left out without a report")
+@decoder_case(
+    "D4",
+    abilities=(WritesUndeclared,),
+    hint="a field that the schema lacks is left out without a report",
+)
 def undeclared_fields_are_reported_on_request(bench: DecoderBench) -> None:
     """On request a row whose message has an undeclared field is kept and reported."""
-    [one, other], odd = bench.good([1, 3]), bench.special("undeclared", 2)
+    [one, other], odd = bench.good([1, 3]), bench.use(WritesUndeclared).undeclared(2)
     payloads = [one, odd, other]
     for asked in (True, False):
         decoded = bench.decode(bench.decoder(), payloads, undeclared=asked)
@@ -227,10 +255,14 @@ def undeclared_fields_are_reported_on_request(bench: DecoderBench) -> None:
     _contracts_hold(bench, payloads, {"evolve", "discard_value"})
 
 
-@decoder_case("D4", hint="a value that does not fit makes its message bad, or is kept")
+@decoder_case(
+    "D4",
+    abilities=(WritesMisfits,),
+    hint="a value that does not fit makes its message bad, or is kept",
+)
 def misfitting_values_are_reported_on_request(bench: DecoderBench) -> None:
     """On request a value that does not fit is null, and its row is reported."""
-    [one, other], odd = bench.good([1, 3]), bench.special("misfit", 2)
+    [one, other], odd = bench.good([1, 3]), bench.use(WritesMisfits).misfit(2)
     payloads = [one, odd, other]
     decoded = bench.decode(bench.decoder(), payloads)
     expect([error.message for error in decoded.errors], [1], "bad messages, unasked")
@@ -307,7 +339,7 @@ def a_bad_message_costs_little(bench: DecoderBench) -> None:
     good = _seconds(decoder, payloads)
     payloads[_MANY // 3] = bad
     mixed = _seconds(decoder, payloads)
-    bench.script.append(
+    bench.note(
         f"good {good * 1e3:.1f} ms, with a bad one {mixed * 1e3:.1f} ms: "
         f"{mixed / good:.1f} times"
     )
@@ -318,7 +350,7 @@ def a_bad_message_costs_little(bench: DecoderBench) -> None:
 def _seconds(decoder: MessageDecoder, payloads: Sequence[bytes]) -> float:
     """Processor time of decoding, the best of three."""
     values = pa.array(payloads, pa.binary())
-    context = DecodeContext(Partition("conformance", 0))
+    context = DecodeContext(LANE)
     best = float("inf")
     for _ in range(3):
         # Of processors: on a busy machine the clock would accuse a good decoder.

@@ -10,10 +10,14 @@ import pyarrow as pa
 from streamfactory.conformance.case import case
 from streamfactory.conformance.cases.reading import ROWS
 from streamfactory.conformance.expectations import Excluded, expect, require
-from streamfactory.conformance.harness import SAMPLE_HEADERS, Message
-from streamfactory.conformance.patience import Patience
+from streamfactory.conformance.harness import (
+    SAMPLE_HEADERS,
+    Message,
+    WritesMessages,
+    WritesRows,
+)
 from streamfactory.spi import (
-    FetchLimits,
+    MetadataProvider,
     Yields,
     envelope_schema,
     headers_type,
@@ -29,6 +33,8 @@ _NOON: Final = 1_700_000_000_000
 """Milliseconds since the epoch, of some day."""
 _CLOCKS: Final = 600.0
 """Seconds by which the clocks of two machines differ at most."""
+_LONG: Final = 65_536
+"""Bytes of a long key."""
 _TICK: Final = 0.05
 """Seconds that every clock can resolve."""
 
@@ -38,29 +44,27 @@ def _envelopes(bench: Bench, number: int, count: int) -> pa.Table:
     if bench.backend.yields is not Yields.ENVELOPE:
         msg = "consumers answer typed rows, not envelopes"
         raise Excluded(msg)
-    consumer, limits = bench.consumer(number), FetchLimits(100, 8 * 1024**2, 0.25)
-    at, patience = bench.infos()[number].earliest, Patience()
     batches: list[pa.RecordBatch] = []
-    while sum(batch.num_rows for batch in batches) < count:
-        fetched = consumer.fetch_messages(at, None, limits)
+    earliest = bench.infos()[number].earliest
+    for _, fetched in bench.answers(bench.consumer(number), earliest, max_rows=100):
         if fetched.rows is not None:
             expect(fetched.rows.schema, envelope_schema(), "schema of an answer")
             batches.append(fetched.rows)
-        before, at = at, fetched.next_offset
-        if patience.over(limits.timeout, progress=at > before):
+        if sum(batch.num_rows for batch in batches) >= count:
             break
     return pa.Table.from_batches(batches, envelope_schema())
 
 
 def _write(bench: Bench, number: int, messages: Sequence[Message]) -> None:
     bench.note(f"write_messages({number}, {', '.join(map(str, messages))})")
-    bench.harness.write_messages(number, messages)
+    bench.use(WritesMessages).write_messages(number, messages)
 
 
 def _require_timestamps(bench: Bench) -> None:
     """Exclude the case where the medium sets the times of messages."""
-    if not getattr(bench.harness, "sets_timestamps", True):
-        msg = "the medium sets the times of messages"
+    if not bench.traits.sets_timestamps:
+        reason = bench.reason(["sets_timestamps"])
+        msg = f"the medium sets the times of messages{reason}"
         raise Excluded(msg)
 
 
@@ -78,16 +82,17 @@ def envelopes_say_where_they_come_from(bench: Bench) -> None:
 
 @case(
     "R1",
-    abilities=("write_messages",),
+    abilities=(WritesMessages,),
     hint="an empty key is null, headers are a map, or their values are text",
     needs=ROWS,
 )
 def keys_and_headers_arrive_as_they_were_sent(bench: Bench) -> None:
     """Null and empty keys differ; headers keep order, repeats, bytes and nulls."""
-    bench.create()
-    number = bench.first()
-    samples = getattr(bench.harness, "sample_headers", SAMPLE_HEADERS)
-    keys = (None, b"", b"\x00\xff")
+    number = bench.create()
+    samples = bench.traits.sample_headers
+    if samples != SAMPLE_HEADERS:
+        bench.narrow("headers are those of sample_headers", "sample_headers")
+    keys = (None, b"", b"\x00\xff", b"k" * _LONG)
     messages = [Message(n, key=key) for n, key in enumerate(keys)]
     messages += [
         Message(n, headers=tuple(sample)) for n, sample in enumerate(samples, len(keys))
@@ -104,15 +109,14 @@ def keys_and_headers_arrive_as_they_were_sent(bench: Bench) -> None:
 
 @case(
     "R1",
-    abilities=("write_messages",),
+    abilities=(WritesMessages,),
     hint="milliseconds are taken for microseconds, or local time for UTC",
     needs=ROWS,
 )
 def timestamps_are_those_of_the_messages(bench: Bench) -> None:
     """A message's time is in microseconds and UTC; one without is null, of type -1."""
     _require_timestamps(bench)
-    bench.create()
-    number = bench.first()
+    number = bench.create()
     times = [_NOON, _NOON + 1, _NOON + 3_600_000]
     _write(bench, number, [Message(n, timestamp_ms=ms) for n, ms in enumerate(times)])
     found = _envelopes(bench, number, len(times))
@@ -130,8 +134,7 @@ def timestamps_are_those_of_the_messages(bench: Bench) -> None:
 @case("R1", hint="times are in milliseconds or seconds, or local", needs=ROWS)
 def timestamps_are_close_to_the_time_of_writing(bench: Bench) -> None:
     """A message's time, where it has one, is when it was written, within minutes."""
-    bench.create()
-    number = bench.first()
+    number = bench.create()
     now = time.time()
     bench.write(number, 3)
     stamps = _envelopes(bench, number, 3)["timestamp"].cast(pa.int64()).to_pylist()
@@ -144,15 +147,15 @@ def timestamps_are_close_to_the_time_of_writing(bench: Bench) -> None:
 
 @case(
     "M1",
-    abilities=("fetch_offsets_at", "write_messages"),
+    abilities=(WritesMessages,),
+    overrides=(MetadataProvider.fetch_offsets_at,),
     hint="the last message before the time is answered, or the one after it",
     needs=ROWS,
 )
 def offsets_by_time_are_the_first_at_or_after_it(bench: Bench) -> None:
     """Exact, between, before the first and equal times answer the first message."""
     _require_timestamps(bench)
-    bench.create()
-    number = bench.first()
+    number = bench.create()
     later = (0, 1000, 1000, 1000, 3000)
     messages = [Message(n, timestamp_ms=_NOON + ms) for n, ms in enumerate(later)]
     _write(bench, number, messages)
@@ -169,7 +172,7 @@ def offsets_by_time_are_the_first_at_or_after_it(bench: Bench) -> None:
 @case(
     "M1",
     claims=("replayable",),
-    abilities=("fetch_offsets_at",),
+    overrides=(MetadataProvider.fetch_offsets_at,),
     hint="offsets by time are those of the last file, segment or look-up",
     needs=ROWS,
 )
@@ -195,7 +198,11 @@ def offsets_by_time_follow_the_clock(bench: Bench) -> None:
     expect(dict(early), first, "offsets at the epoch")
 
 
-@case("M1", abilities=("fetch_topics",), hint="topics are those of the configuration")
+@case(
+    "M1",
+    overrides=(MetadataProvider.fetch_topics,),
+    hint="topics are those of the configuration",
+)
 def topics_are_listed(bench: Bench) -> None:
     """fetch_topics lists an existing topic once."""
     bench.create(messages=1)
@@ -205,7 +212,7 @@ def topics_are_listed(bench: Bench) -> None:
 
 @case(
     "W8",
-    abilities=("rows", "visible"),
+    abilities=(WritesRows,),
     writing=True,
     hint="CARRIES names a column that the writer does not store",
 )
@@ -218,7 +225,7 @@ def carried_columns_come_back(bench: Bench) -> None:
         raise Excluded(msg)
     bench.create()
     sink = bench.sink()
-    rows = bench.harness.rows([1, 2])
+    rows = bench.use(WritesRows).rows([1, 2])
     values = {
         "_key": pa.array([b"k", None], pa.binary()),
         "_headers": pa.array([[{"key": "h", "value": b"v"}], None], headers_type()),
@@ -237,3 +244,33 @@ def carried_columns_come_back(bench: Bench) -> None:
         if name == "_headers":  # a message without headers may have an empty list
             got, wanted = ([row or None for row in rows_] for rows_ in (got, wanted))
         expect(got, wanted, f"{name} read back")
+
+
+@case(
+    "W8",
+    abilities=(WritesRows,),
+    writing=True,
+    hint="an empty value is stored, or read, as null; bytes are taken for text",
+    needs=("carried_columns_come_back",),
+)
+def any_bytes_come_back_as_they_were_written(bench: Bench) -> None:
+    """Empty values, NUL, bytes that are no text and long ones come back unchanged."""
+    number = bench.create()
+    schema = bench.use(WritesRows).rows([0]).schema
+    if bench.backend.yields is not Yields.ENVELOPE or schema.types != [pa.binary()]:
+        msg = "rows are not the bytes of messages"
+        raise Excluded(msg)
+    values = [b"", b"\x00", b"a\x00b", b"\xff\xfe\x80", b"v" * _LONG, b"", b"last"]
+    rows = pa.record_batch([pa.array(values, pa.binary())], schema=schema)
+    sink = bench.sink()
+    if "_key" in sink.factory.CARRIES:
+        keys = [b"", None, b"\x00", b"\xff\x00", b"k" * _LONG, b"k", b""]
+        rows = rows.append_column("_key", pa.array(keys, pa.binary()))
+    bench.note(f"write(values of {[len(value) for value in values]} bytes)")
+    writer = bench.closing(sink.writer(rows.schema, writer_id="bytes", epoch=0))
+    writer.write(rows)
+    bench.closing(sink.committer(writer_id="bytes")).commit(0, [writer.commit()])
+    found = _envelopes(bench, number, len(values))
+    for name in rows.schema.names:
+        got = found["value" if name == schema.names[0] else name.removeprefix("_")]
+        expect(got.to_pylist(), rows[name].to_pylist(), f"{name} read back")

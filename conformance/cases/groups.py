@@ -13,7 +13,7 @@ from streamfactory.conformance.cases.reading import STARTS
 from streamfactory.conformance.expectations import expect
 from streamfactory.conformance.members import open_member, read_member
 from streamfactory.conformance.patience import Patience
-from streamfactory.spi import Position, TransientError
+from streamfactory.spi import MetadataProvider, Position, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +49,11 @@ def a_group_resumes_at_its_last_checkpoint(bench: Bench) -> None:
 
 
 _POLL: Final = 0.05
-_PUBLISHING: Final = ("publish_position", "fetch_groups", "fetch_positions")
+_PUBLISHING: Final = (
+    MetadataProvider.publish_position,
+    MetadataProvider.fetch_groups,
+    MetadataProvider.fetch_positions,
+)
 
 
 def _retried(call: Callable[[], T]) -> T:
@@ -83,7 +87,7 @@ def _published(bench: Bench) -> dict[str, Position]:
 
 @case(
     "P3",
-    abilities=_PUBLISHING,
+    overrides=_PUBLISHING,
     hint="groups without members are missing from the list",
 )
 def groups_with_positions_are_listed(bench: Bench) -> None:
@@ -97,7 +101,7 @@ def groups_with_positions_are_listed(bench: Bench) -> None:
 
 @case(
     "P3",
-    abilities=_PUBLISHING,
+    overrides=_PUBLISHING,
     hint="positions of one group are returned for another, or partitions are missing",
 )
 def positions_of_groups_are_those_that_were_published(bench: Bench) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from streamfactory.conformance.case import case
 from streamfactory.conformance.expectations import Excluded, HarnessFailed
+from streamfactory.conformance.harness import HasSinkProperties, WritesRows
 
 if TYPE_CHECKING:
     from streamfactory.conformance.bench import Bench
@@ -13,17 +14,18 @@ if TYPE_CHECKING:
 
 @case(
     "H1",
-    abilities=("visible",),
+    abilities=(WritesRows,),
     hint="visible() reads another stream than write() fills, or too early",
     first=True,
 )
 def the_harness_sees_what_it_writes(bench: Bench) -> None:
     """What ``write`` puts into the medium is what ``visible`` finds there."""
-    if hasattr(bench.harness, "sink_properties"):
+    if bench.has(HasSinkProperties):
         msg = "write() and visible() use the two ends of a wire"
         raise Excluded(msg)
     bench.create(partitions=2, messages=5)
-    found = {lane: list(rows) for lane, rows in bench.harness.visible().items()}
+    visible = bench.use(WritesRows).visible()
+    found = {partition: list(numbers) for partition, numbers in visible.items()}
     if found != bench.written:
         msg = f"after write() visible() answers {found}, wanted {bench.written}"
         raise HarnessFailed(msg)

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from streamfactory.conformance.bench import BYTES, SLICE
 from streamfactory.conformance.case import case
 from streamfactory.conformance.cases.reading import MESSAGES, ROWS, STARTS
-from streamfactory.conformance.expectations import expect, require
-from streamfactory.conformance.patience import Patience
+from streamfactory.conformance.expectations import expect, expect_error, require
+from streamfactory.conformance.harness import (
+    Finishes,
+    HidesPartitions,
+    LeavesGaps,
+    Truncates,
+)
 from streamfactory.spi import (
     BatchState,
     DataLossError,
@@ -29,19 +35,18 @@ _GONE = "a_start_before_earliest_is_out_of_range"
 @case(
     "R7",
     claims=("replayable",),
-    abilities=("truncate",),
+    abilities=(Truncates,),
     hint="held_from is 0, or the start that was asked for, whatever the source has",
     needs=(*STARTS, _GONE, "retention_moves_earliest_alone"),
 )
 def held_from_claims_no_more_than_is_held(bench: Bench) -> None:
     """After retention an answer to an old start does not claim that nothing is lost."""
-    bench.create(messages=MESSAGES)
-    number, limits = bench.first(), FetchLimits(10, 8 * 1024**2, 0.25)
+    number, limits = bench.create(messages=MESSAGES), FetchLimits(10, BYTES, SLICE)
     old = bench.infos()[number].earliest
     opened = bench.consumer(number)
     at = opened.fetch_messages(old, None, limits).next_offset
     bench.note("truncate(messages=60)")
-    bench.harness.truncate(number, 60)
+    bench.use(Truncates).truncate(number, 60)
     earliest = bench.infos()[number].earliest
     for name, consumer in (("open", opened), ("new", bench.consumer(number))):
         for start in (at, old):
@@ -66,42 +71,38 @@ def held_from_claims_no_more_than_is_held(bench: Bench) -> None:
 def _read_on(
     bench: Bench, reader: Reader, at: int, until: int
 ) -> tuple[list[int], list[Loss]]:
+    """The numbers and losses up to an offset, which may be passed."""
     numbers: list[int] = []
     losses: list[Loss] = []
-    patience = Patience()
-    while at < until:
-        batch = reader.fetch(at, timeout=1.0, max_rows=10)
-        numbers += bench.harness.numbers(batch.rows)
-        losses += batch.losses
-        before, at = at, batch.next_offset
-        if patience.over(1.0, progress=at > before):
-            break
+    if at < until:
+        for batch in bench.batches(reader, at, max_rows=10):
+            numbers += bench.harness.numbers(batch.rows)
+            losses += batch.losses
+            if batch.next_offset >= until:
+                break
     return numbers, losses
 
 
 @case(
     "R7",
     claims=("replayable",),
-    abilities=("truncate",),
+    abilities=(Truncates,),
     hint="an open consumer skips removed rows without an error",
     needs=(*STARTS, _GONE, "held_from_claims_no_more_than_is_held"),
 )
 def retention_under_an_open_reader_is_reported(bench: Bench) -> None:
     """What retention takes from an open reader is an error, or a loss with the rows."""
     for policy in ("fail", "earliest"):
-        bench.create(messages=MESSAGES)
-        number = bench.first()
-        source = bench.source(out__of__range=policy)
-        reader = bench.closing(source.reader(bench.partition(number)))
-        info = bench.infos()[number]
-        assert info.latest is not None
-        batch = bench.answer(reader, info.earliest, max_rows=10)
+        number = bench.create(messages=MESSAGES)
+        reader = bench.reader(number, out__of__range=policy)
+        earliest, latest = bench.bounds(number)
+        batch = bench.answer(reader, earliest, max_rows=10)
         read = bench.harness.numbers(batch.rows)
         bench.note(f"out.of.range={policy}: truncate(messages=60)")
-        bench.harness.truncate(number, 60)
+        bench.use(Truncates).truncate(number, 60)
         wanted, lost = bench.written[number], False
         try:
-            found, losses = _read_on(bench, reader, batch.next_offset, info.latest)
+            found, losses = _read_on(bench, reader, batch.next_offset, latest)
         except DataLossError:
             require(policy == "fail", "an error, though the policy continues")
             continue
@@ -117,23 +118,19 @@ def retention_under_an_open_reader_is_reported(bench: Bench) -> None:
 @case(
     "R8",
     claims=("replayable",),
-    abilities=("gap",),
+    abilities=(LeavesGaps,),
     hint="held_from is None and earliest moves on over a gap, or a gap is an error",
     needs=(*STARTS, "an_empty_result_moves_over_a_gap"),
 )
 def gaps_are_not_losses(bench: Bench) -> None:
     """Offsets without a message are passed without an error or a loss."""
     for policy in ("fail", "earliest"):
-        bench.create(messages=10)
-        number = bench.first()
+        number = bench.create(messages=10)
         bench.note("gap(offsets=5)")
-        bench.harness.gap(number, 5)
+        bench.use(LeavesGaps).gap(number, 5)
         bench.write(number, 10)
-        source = bench.source(out__of__range=policy)
-        reader = bench.closing(source.reader(bench.partition(number)))
-        info = bench.infos()[number]
-        assert info.latest is not None
-        numbers, losses = _read_on(bench, reader, info.earliest, info.latest)
+        reader = bench.reader(number, out__of__range=policy)
+        numbers, losses = _read_on(bench, reader, *bench.bounds(number))
         expect(numbers, bench.written[number], "messages around the gap")
         expect(losses, [], "losses")
 
@@ -141,52 +138,45 @@ def gaps_are_not_losses(bench: Bench) -> None:
 @case(
     "R5",
     claims=("replayable",),
-    abilities=("gap",),
+    abilities=(LeavesGaps,),
     hint="next_offset stays behind the last message, where latest is beyond a gap",
     needs=STARTS,
 )
 def an_empty_result_moves_over_a_gap(bench: Bench) -> None:
     """Offsets without a message at the end are passed: the lag comes down to 0."""
-    bench.create(messages=10)
-    number = bench.first()
+    number = bench.create(messages=10)
     bench.note("gap(offsets=5)")
-    bench.harness.gap(number, 5)
+    bench.use(LeavesGaps).gap(number, 5)
     source = bench.source()
     reader = bench.closing(source.reader(bench.partition(number)))
-    info = bench.infos()[number]
-    assert info.latest is not None
-    at, patience = info.earliest, Patience()
-    while at < info.latest:
-        batch = reader.fetch(at, timeout=1.0)
-        before, at = at, batch.next_offset
-        if patience.over(1.0, progress=at > before):
+    at, latest = bench.bounds(number)
+    for batch in bench.batches(reader, at, max_rows=10):
+        at = batch.next_offset
+        if at >= latest:
             break
-    expect(at, info.latest, "the next offset at the end")
+    expect(at, latest, "the next offset at the end")
     here = Position({bench.partition(number): at})
     expect(source.metadata.lag(here), {bench.partition(number): 0}, "lag at the end")
 
 
 @case(
     "R5",
-    abilities=("finish",),
+    abilities=(Finishes,),
     hint="the end is said with the last rows, once only, or never",
     needs=ROWS,
 )
 def an_ended_partition_ends_after_its_rows(bench: Bench) -> None:
     """A partition that has ended answers its rows, then the end, as often as asked."""
-    bench.create()
-    number = bench.first()
+    number = bench.create()
     source = bench.source()
     reader = bench.closing(source.reader(bench.partition(number)))
     at = bench.infos()[number].earliest
     bench.write(number, 10)
     bench.note("finish()")
-    bench.harness.finish(number)
+    bench.use(Finishes).finish(number)
     numbers: list[int] = []
-    ends, patience = 0, Patience()
-    while ends < 2 and not patience.over(1.0):
-        batch = reader.fetch(at, timeout=1.0)
-        at = batch.next_offset
+    ends = 0
+    for batch in bench.batches(reader, at):
         numbers += bench.harness.numbers(batch.rows)
         if batch.state is BatchState.END_OF_PARTITION:
             ends += 1
@@ -194,6 +184,8 @@ def an_ended_partition_ends_after_its_rows(bench: Bench) -> None:
             require(batch.end is not None, "the kind of the end is not known")
         else:
             require(not ends, f"after the end a batch is in state {batch.state.value}")
+        if ends == 2:
+            break
     expect(numbers, bench.written[number], "messages before the end")
     expect(ends, 2, "ends that were answered")
     states = {i.state for i in source.metadata.partitions() if i.partition.id == number}
@@ -205,7 +197,7 @@ def an_ended_partition_ends_after_its_rows(bench: Bench) -> None:
 
 @case(
     "M2",
-    abilities=("unreachable",),
+    abilities=(HidesPartitions,),
     hint="a partition that does not answer is left out of the list",
 )
 def a_partition_that_does_not_answer_is_an_error(bench: Bench) -> None:
@@ -213,10 +205,7 @@ def a_partition_that_does_not_answer_is_an_error(bench: Bench) -> None:
     bench.create(partitions=3, messages=2)
     source = bench.source(retry__max__attempts="1")
     bench.note("unreachable(the second partition)")
-    bench.harness.unreachable(list(bench.written)[1])
-    try:
-        answer = source.metadata.partitions()
-    except StreamError as error:
-        require(isinstance(error, PartialMetadata), f"a partial answer is {error!r}")
-        return
-    require(False, f"{len(answer)} of 3 partitions were answered without an error")
+    bench.use(HidesPartitions).unreachable(list(bench.written)[1])
+    what = "metadata of 3 partitions, one of which does not answer,"
+    error = expect_error(StreamError, what, source.metadata.partitions)
+    require(isinstance(error, PartialMetadata), f"a partial answer is {error!r}")

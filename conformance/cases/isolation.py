@@ -10,8 +10,15 @@ import uuid
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from streamfactory.conformance.bench import BYTES
 from streamfactory.conformance.case import case
-from streamfactory.conformance.expectations import Excluded, expect, require
+from streamfactory.conformance.expectations import (
+    Excluded,
+    expect,
+    expect_error,
+    require,
+)
+from streamfactory.conformance.harness import HasNowhere
 from streamfactory.spi import (
     ErrorClass,
     FetchLimits,
@@ -191,19 +198,18 @@ def _log_records() -> Iterator[list[tuple[str, str]]]:
 @case("R1", hint="the time is given to each of several waits, or not at all")
 def deadlines_are_honoured(bench: Bench) -> None:
     """Where nothing comes, author and Reader are back in their time, whatever it is."""
-    bench.create()
-    number = bench.first()
+    number = bench.create()
     start = bench.infos()[number].earliest
     consumer = bench.consumer(number)
     for timeout in (0.0, 0.03, 0.12):
-        limits = FetchLimits(100, 8 * 1024**2, timeout)
+        limits = FetchLimits(100, BYTES, timeout)
         bench.note(f"author.fetch(timeout={timeout})")
         bench.within(
             timeout,
             f"the author's fetch within {timeout} s",
             partial(consumer.fetch_messages, start, None, limits),
         )
-    reader = bench.closing(bench.source().reader(bench.partition(number)))
+    reader = bench.reader(number)
     reader.fetch(start, timeout=0.0)  # which connects: that has a separate timeout
     for timeout in (0.0, 0.03, 0.12, 0.6):
         bench.note(f"reader.fetch(timeout={timeout})")
@@ -231,13 +237,10 @@ def failing_constructors_leave_nothing_open(bench: Bench) -> None:
         else:
             bench.closing(consumer)
     reader = bench.closing(source.reader(missing))
-    try:
-        batch = reader.fetch(0, timeout=0.2)
-    except StreamError as error:
-        kinds = (ErrorClass.PERMANENT, ErrorClass.DATA_LOSS)
-        require(error.error_class in kinds, f"a missing partition is {error!r}")
-        return
-    require(False, f"a partition that is not there answered {batch.state.value}")
+    fetch = partial(reader.fetch, 0, timeout=0.2)
+    found = expect_error(StreamError, "reading a missing partition", fetch)
+    kinds = (ErrorClass.PERMANENT, ErrorClass.DATA_LOSS)
+    require(found.error_class in kinds, f"a missing partition is {found!r}")
 
 
 @case("M2", hint="an unknown topic is answered with no partitions, or made")
@@ -251,7 +254,7 @@ def an_unknown_topic_is_not_found(bench: Bench) -> None:
         copied = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
         expect(str(copied), str(error), "the error after pickling")
         return
-    if answer == len(bench.written) and not hasattr(bench.harness, "nowhere"):
+    if answer == len(bench.written) and not bench.has(HasNowhere):
         msg = "no ability: nowhere (topic.name is but a label here)"
         raise Excluded(msg)
     require(False, f"a topic that is not there answered {answer} partitions")
@@ -259,8 +262,9 @@ def an_unknown_topic_is_not_found(bench: Bench) -> None:
 
 def _ask_nowhere(bench: Bench, options: Mapping[str, str]) -> int:
     key = f"stream.{bench.backend.name}.topic.name"
-    nowhere = getattr(bench.harness, "nowhere", None)
-    elsewhere = {key: f"{bench.topic}-nowhere"} if nowhere is None else nowhere()
+    elsewhere: Mapping[str, str] = {key: f"{bench.topic}-nowhere"}
+    if bench.has(HasNowhere):
+        elsewhere = bench.use(HasNowhere).nowhere()
     bench.note(f"metadata.partitions() with {elsewhere}")
     source = bench.closing(Source(bench.configured(**{**options, **elsewhere})))
     return len(source.metadata.partitions())
@@ -278,8 +282,7 @@ def _translated(source: Source, error: Exception) -> None:
 @case("R11", hint="something holds on to a connection, a lock, or a local class")
 def objects_sent_to_processes_pickle(bench: Bench) -> None:
     """Configuration, partitions, batches and positions are the same after pickling."""
-    bench.create(messages=5)
-    number, source = bench.first(), bench.source()
+    number, source = bench.create(messages=5), bench.source()
     infos = source.metadata.partitions()
     reader = bench.closing(source.reader(bench.partition(number)))
     batch = reader.fetch(infos[0].earliest, timeout=1.0)

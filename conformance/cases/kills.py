@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from streamfactory.conformance.case import case
 from streamfactory.conformance.cases.writing import WRITER, seen
 from streamfactory.conformance.children import Nursery, Task
-from streamfactory.conformance.expectations import Mismatch, expect, require
+from streamfactory.conformance.expectations import expect, require
+from streamfactory.conformance.harness import WritesRows
 from streamfactory.conformance.moments import Moment, pick, spread
 from streamfactory.conformance.roles import (
     Course,
@@ -24,6 +24,7 @@ from streamfactory.conformance.roles import (
 )
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Sequence
 
     from streamfactory.conformance.bench import Bench
@@ -54,19 +55,10 @@ def _epoch(bench: Bench, number: int, rows: Sequence[int]) -> Epoch:
     return Epoch.of(bench, number, rows[:half], rows[half:])
 
 
-def _answer(nursery: Nursery, task: Task) -> Any:
-    [ended] = nursery.run(task)
-    if ended.error is not None:
-        last = ended.error.strip().splitlines()[-1]
-        msg = f"the writer failed in another process: {last}"
-        raise Mismatch(msg)
-    return None if ended.killed else ended.answer
-
-
 @case(
     "W5",
     claims=_CLAIMS,
-    abilities=("rows", "visible"),
+    abilities=(WritesRows,),
     writing=True,
     slow=True,
     hint="the epoch is marked before, or after, its rows in another step, and the next "
@@ -81,12 +73,12 @@ def a_killed_commit_is_finished_or_never_was(bench: Bench) -> None:
 
     def write(epoch: int, rows: Sequence[int], moment: Moment | None) -> Any:
         task = (place, WRITER, _epoch(bench, epoch, rows), Course(moment))
-        return _answer(nursery, Task(write_epoch, task))
+        [ended] = nursery.run(Task(write_epoch, task))
+        return ended.result()
 
     kept = _numbers(0)
     _, calls, outside = write(0, kept, None)
-    chance = random.Random(bench.seed)  # noqa: S311 - repeats itself
-    for at, way in enumerate(spread(_KILLS, chance)):
+    for at, way in enumerate(spread(_KILLS, bench.chance())):
         moment = pick(way, calls, outside)
         epoch = 1 + at
         mine, theirs = _numbers(epoch), _numbers(epoch, other=at % 2 == 1)
@@ -110,7 +102,7 @@ def a_killed_commit_is_finished_or_never_was(bench: Bench) -> None:
 @case(
     "W3",
     claims=_CLAIMS,
-    abilities=("rows", "visible"),
+    abilities=(WritesRows,),
     writing=True,
     slow=True,
     hint="the lock does not exclude other processes",
@@ -121,7 +113,7 @@ def processes_that_commit_at_once_write_each_epoch_once(bench: Bench) -> None:
     bench.create(partitions=2)
     place = Place.of(bench.configured("write"))
     nursery = bench.closing(Nursery())
-    chance = random.Random(bench.seed)  # noqa: S311 - repeats itself
+    chance = bench.chance()
     blocks = itertools.count()
     kept: list[int] = []
 
@@ -138,9 +130,8 @@ def processes_that_commit_at_once_write_each_epoch_once(bench: Bench) -> None:
             one = (place, first, _epoch(bench, epoch, mine), moment, signals)
             other = (place, second, _epoch(bench, epoch, theirs), signals)
             both = nursery.run(Task(write_first, one), Task(write_second, other))
-        errors = [e.error.strip().splitlines()[-1] for e in both if e.error]
-        expect(errors, [], "what the processes raised")
-        (outcome, calls, outside), (other_outcome, took) = (e.answer for e in both)
+        answers = [ended.result() for ended in both]
+        (outcome, calls, outside), (other_outcome, took) = answers
         new = [number for number in seen(bench) if number not in kept]
         wanted = [sorted(mine + theirs)] if first != second else [mine, theirs]
         require(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from streamfactory.conformance.case import case
-from streamfactory.conformance.cases.writing import WRITER, stage
+from streamfactory.conformance.cases.writing import write
 from streamfactory.conformance.expectations import expect, require
-from streamfactory.conformance.patience import Patience
+from streamfactory.conformance.harness import WritesRows
 from streamfactory.wiring.metrics.registry import registry
 from streamfactory.wiring.metrics.snapshot import metrics
 
@@ -63,14 +63,11 @@ def reading_moves_the_metrics_by_what_was_read(bench: Bench) -> None:
     names = tuple(f"read.{name}" for name in _READING)
     wanted = dict.fromkeys(names, 0.0)
     expect(counted.moved(), {**wanted, "read.bytes": 0}, "counts of a new reader")
-    patience = Patience()
-    while wanted["read.rows"] < MESSAGES:
-        batch = reader.fetch(at, timeout=_WAIT)
-        at = batch.next_offset
+    for batch in bench.batches(reader, at, timeout=_WAIT):
         wanted["read.rows"] += batch.num_rows
         wanted["read.batches"] += batch.num_rows > 0
-        over = patience.over(_WAIT, progress=batch.num_rows > 0)
-        require(not over, f"{wanted['read.rows']} rows of {MESSAGES} arrived")
+        if wanted["read.rows"] >= MESSAGES:
+            break
     moved = counted.moved()
     size, messages = moved.pop("read.bytes"), moved["read.messages"]
     # Markers of transactions are messages without rows.
@@ -91,13 +88,11 @@ def the_lag_reaches_zero_at_the_end(bench: Bench) -> None:
     bench.create(messages=MESSAGES)
     counted, reader, at = _reading(bench)
     expect(counted.value("read.lag.offsets"), None, "lag before the first fetch")
-    patience, rows, lag = Patience(), 0, None
-    while rows < MESSAGES or lag:
-        batch = reader.fetch(at, max_rows=10, timeout=_WAIT)
-        rows, at = rows + batch.num_rows, batch.next_offset
-        lag = counted.value("read.lag.offsets")
-        over = patience.over(_WAIT, progress=batch.num_rows > 0)
-        require(not over, f"the lag behind the last of {rows} messages is {lag}")
+    rows, lag = 0, None
+    for batch in bench.batches(reader, at, timeout=_WAIT, max_rows=10):
+        rows, lag = rows + batch.num_rows, counted.value("read.lag.offsets")
+        if rows >= MESSAGES and not lag:
+            break
     if lag is None:
         return
     latest = bench.infos()[reader.partition.id].latest
@@ -108,6 +103,7 @@ def the_lag_reaches_zero_at_the_end(bench: Bench) -> None:
 @case(
     "W3",
     claims=("idempotent",),
+    abilities=(WritesRows,),
     writing=True,
     hint="commit answers None, or another summary, for an epoch that is committed",
     needs=(_REPEATED,),
@@ -117,13 +113,12 @@ def commits_move_the_metrics_by_what_was_committed(bench: Bench) -> None:
     bench.create()
     sink = bench.sink()
     counted = _Counted(_WRITING, stream=sink.config.name)
-    committer = bench.closing(sink.committer(writer_id=WRITER))
     numbers = list(range(6))
-    committer.commit(0, stage(bench, sink, 0, [numbers]))
+    write(bench, sink, 0, [numbers])
     wanted = dict.fromkeys(_WRITING, 0) | {"write.rows": 6, "commit.epochs": 1}
     expect(counted.moved(), wanted, "counts of the first commit")
     bench.note("commit(epoch=0) again")
-    committer.commit(0, stage(bench, sink, 0, [numbers]))
+    write(bench, sink, 0, [numbers])
     wanted |= {"write.rows": 12, "write.drained.rows": 6, "commit.repeated.epochs": 1}
     expect(counted.moved(), wanted, "counts of the commit and its repeat")
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from streamfactory.conformance.bench import BYTES, SLICE
 from streamfactory.conformance.case import case
-from streamfactory.conformance.expectations import Excluded, Mismatch, expect
+from streamfactory.conformance.children import elsewhere
+from streamfactory.conformance.expectations import expect
 from streamfactory.spi import (
     ConsumerFactory,
     Fetched,
@@ -28,8 +28,6 @@ from streamfactory.spi import (
 if TYPE_CHECKING:
     from streamfactory.conformance.bench import Bench
 
-_CHILD: Final = 30.0
-"""Seconds that another process may take, its start included."""
 _FORKED: Final = 15.0
 
 Answers = list[tuple[int, Fetched]]
@@ -44,11 +42,10 @@ Answers = list[tuple[int, Fetched]]
 )
 def another_process_reads_the_same(bench: Bench) -> None:
     """A factory pickled into a new process answers the same bounds and rows."""
-    bench.create(messages=50)
-    number, factory = bench.first(), bench.factory()
-    info = bench.infos()[number]
-    mine = bench.fetch_all(number, info.earliest)
-    found, answers = _elsewhere(bench, "spawned", factory, number)
+    number, factory = bench.create(messages=50), bench.factory()
+    info, mine = bench.infos()[number], bench.fetch_all(number)
+    bench.note("read in another process")
+    found, answers = elsewhere(_spawned, factory, bench.partition(number))
     expect(found, info, "bounds in another process")
     theirs = [
         row for start, fetched in answers for row in bench.rows_of(fetched, start)
@@ -67,54 +64,19 @@ def reading_continues_after_a_fork(bench: Bench) -> None:
 
     Where ``SURVIVES_FORK`` is false, the child is refused at once instead.
     """
-    if not hasattr(os, "fork"):
-        msg = "this system cannot fork"
-        raise Excluded(msg)
-    bench.create(messages=50)
-    number, factory = bench.first(), bench.factory()
-    mine = bench.fetch_all(number, bench.infos()[number].earliest)
-    for side, answers in _elsewhere(bench, "forked", factory, number).items():
+    number, factory = bench.create(messages=50), bench.factory()
+    mine = bench.fetch_all(number)
+    bench.note("read, fork and read on in another process")
+    found = elsewhere(_forked, factory, bench.partition(number))
+    for side, answers in found.items():
         if side == "child" and not factory.SURVIVES_FORK:
             expect(answers, _REFUSED, "what a call in the child raised")
             continue
-        rows = [row for start, found in answers for row in bench.rows_of(found, start)]
+        rows = [row for start, had in answers for row in bench.rows_of(had, start)]
         expect(rows, mine, f"rows of the {side}")
 
 
 _REFUSED: Final = "Unsupported, with a remedy"
-
-
-def _elsewhere(bench: Bench, what: str, factory: ConsumerFactory, number: int) -> Any:
-    """Run one of the functions below in a separate process."""
-    bench.note(f"{what}(partition={number})")
-    program = f"from {__name__} import serve; serve()"
-    paths = os.pathsep.join(path for path in sys.path if path)
-    try:
-        done = subprocess.run(  # noqa: S603 - this interpreter, and our own words
-            [sys.executable, "-c", program],
-            input=pickle.dumps((what, factory, bench.partition(number))),
-            capture_output=True,
-            timeout=_CHILD,
-            env={**os.environ, "PYTHONPATH": paths},
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        msg = f"another process did not return within {_CHILD:.0f} s"
-        raise Mismatch(msg) from error
-    if done.returncode:
-        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        msg = f"another process failed: {''.join(last) or done.returncode}"
-        raise Mismatch(msg)
-    return pickle.loads(done.stdout)  # noqa: S301 - our own
-
-
-def serve() -> None:
-    """What the other process does: a function of this module, by standard input."""
-    what, factory, partition = pickle.load(sys.stdin.buffer)  # noqa: S301 - our own
-    answer = {"spawned": _spawned, "forked": _forked}[what](factory, partition)
-    sys.stdout.buffer.write(pickle.dumps(answer))
-    sys.stdout.flush()
-    factory.close()
 
 
 def _spawned(factory: ConsumerFactory, partition: Partition) -> Any:
@@ -190,7 +152,7 @@ def _drain(
     provider: MetadataProvider, consumer: PartitionLevelConsumer, partition: Partition
 ) -> Answers:
     info, answers = _info(provider, partition), []
-    at, limits = info.earliest, FetchLimits(7, 8 * 1024**2, 0.25)
+    at, limits = info.earliest, FetchLimits(7, BYTES, SLICE)
     deadline = time.monotonic() + _FORKED / 2
     while at < info.latest and time.monotonic() < deadline:
         answers.append((at, consumer.fetch_messages(at, None, limits)))

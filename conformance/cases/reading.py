@@ -6,9 +6,10 @@ import itertools
 import random
 from typing import TYPE_CHECKING
 
+from streamfactory.conformance.bench import BYTES, SLICE
 from streamfactory.conformance.case import case
-from streamfactory.conformance.expectations import expect, require
-from streamfactory.conformance.patience import Patience
+from streamfactory.conformance.expectations import expect, expect_error, require
+from streamfactory.conformance.harness import Truncates, WritesTombstones
 from streamfactory.spi import BatchState, FetchLimits, OffsetOutOfRange
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def offsets_rise_and_nothing_is_missing(bench: Bench) -> None:
     """Reading from earliest returns every message, in strictly rising offset order."""
     bench.create(partitions=2, messages=MESSAGES)
     for number, wanted in bench.written.items():
-        rows = bench.fetch_all(number, bench.infos()[number].earliest)
+        rows = bench.fetch_all(number)
         offsets = [offset for offset, _ in rows]
         expect(offsets, sorted(set(offsets)), f"offsets of partition {number}")
         expect([n for _, n in rows], wanted, f"messages of partition {number}")
@@ -40,9 +41,8 @@ def offsets_rise_and_nothing_is_missing(bench: Bench) -> None:
 )
 def a_start_is_inclusive(bench: Bench) -> None:
     """Reading from the offset of a message returns that message first."""
-    bench.create(messages=MESSAGES)
-    number = bench.first()
-    whole = bench.fetch_all(number, bench.infos()[number].earliest)
+    number = bench.create(messages=MESSAGES)
+    whole = bench.fetch_all(number)
     for index in (0, 1, MESSAGES // 2, MESSAGES - 1):
         rows = bench.fetch_all(number, whole[index][0])
         expect(rows[:1], [whole[index]], f"first row from offset {whole[index][0]}")
@@ -56,32 +56,29 @@ def a_start_is_inclusive(bench: Bench) -> None:
 )
 def an_open_consumer_seeks_to_any_start(bench: Bench) -> None:
     """One consumer returns for starts in any order what a new one would return."""
-    bench.create(messages=MESSAGES)
-    number = bench.first()
-    whole = bench.fetch_all(number, bench.infos()[number].earliest)
+    number = bench.create(messages=MESSAGES)
+    whole = bench.fetch_all(number)
     consumer = bench.consumer(number)
-    limits = FetchLimits(10, 8 * 1024**2, 0.25)
     picks = random.Random(1).sample(range(MESSAGES), 12)  # noqa: S311 - repeats itself
     for index in picks:
         start = whole[index][0]
         bench.note(f"author.fetch(start={start})")
         rows: list[Row] = []
-        patience = Patience()
-        while not rows and not patience.over(limits.timeout):
-            fetched = consumer.fetch_messages(start, None, limits)
-            rows = [row for row in bench.rows_of(fetched, start) if row[0] >= start]
+        for at, fetched in bench.answers(consumer, start, max_rows=10):
+            rows = [row for row in bench.rows_of(fetched, at) if row[0] >= start]
+            if rows:
+                break
         expect(rows[:1], [whole[index]], f"first row from offset {start}")
 
 
 @case("R1", hint="waiting for messages ignores limits.timeout")
 def an_empty_fetch_returns_within_its_time_slice(bench: Bench) -> None:
     """On an empty partition fetch_messages returns within limits.timeout."""
-    bench.create()
-    number = bench.first()
+    number = bench.create()
     consumer, start = bench.consumer(number), bench.infos()[number].earliest
-    limits = FetchLimits(100, 8 * 1024**2, 0.25)
+    limits = FetchLimits(100, BYTES, SLICE)
     fetched = bench.within(
-        0.25, "an empty fetch", lambda: consumer.fetch_messages(start, None, limits)
+        SLICE, "an empty fetch", lambda: consumer.fetch_messages(start, None, limits)
     )
     expect(bench.rows_of(fetched, start), [], "rows of an empty stream")
     expect(fetched.next_offset, start, "next offset of an empty stream")
@@ -95,23 +92,19 @@ def an_empty_fetch_returns_within_its_time_slice(bench: Bench) -> None:
 )
 def small_limits_return_the_same_rows(bench: Bench) -> None:
     """Reading a message at a time equals reading all at once."""
-    bench.create(messages=30)
-    number = bench.first()
-    earliest = bench.infos()[number].earliest
-    whole = bench.fetch_all(number, earliest)
-    expect(bench.fetch_all(number, earliest, max_rows=1), whole, "rows, one at a time")
+    number = bench.create(messages=30)
+    whole = bench.fetch_all(number)
+    expect(bench.fetch_all(number, max_rows=1), whole, "rows, one at a time")
 
 
 @case("R2", claims=("replayable",), hint="what was read is consumed", needs=ROWS)
 def a_range_read_twice_is_identical(bench: Bench) -> None:
     """The same range read again, by a new consumer, gives identical rows."""
-    bench.create(messages=MESSAGES)
-    number = bench.first()
-    earliest = bench.infos()[number].earliest
-    first = bench.fetch_all(number, earliest)
+    number = bench.create(messages=MESSAGES)
+    first = bench.fetch_all(number)
     bench.write(number, 10)
     end = first[-1][0] + 1
-    expect(bench.fetch_all(number, earliest, end), first, "the range read again")
+    expect(bench.fetch_all(number, end=end), first, "the range read again")
 
 
 @case(
@@ -122,23 +115,18 @@ def a_range_read_twice_is_identical(bench: Bench) -> None:
 )
 def two_consumers_do_not_disturb_each_other(bench: Bench) -> None:
     """Two consumers of one partition, read in turn, both see everything."""
-    bench.create(messages=MESSAGES)
-    number = bench.first()
+    number = bench.create(messages=MESSAGES)
     factory, earliest = bench.factory(), bench.infos()[number].earliest
-    one, other = bench.consumer(number, factory), bench.consumer(number, factory)
-    limits = FetchLimits(7, 8 * 1024**2, 0.25)
+    turns = [
+        bench.answers(bench.consumer(number, factory), earliest, max_rows=7)
+        for _ in range(2)
+    ]
     seen: list[list[int]] = [[], []]
-    at = [earliest, earliest]
-    patience, before = Patience(), -1
-    while min(map(len, seen)) < MESSAGES:
-        held = sum(map(len, seen))
-        if patience.over(2 * limits.timeout, progress=held > before):
+    for both in zip(*turns, strict=False):
+        for numbers, (at, fetched) in zip(seen, both, strict=True):
+            numbers += [n for _, n in bench.rows_of(fetched, at)]
+        if min(map(len, seen)) >= MESSAGES:
             break
-        before = held
-        for index, consumer in enumerate((one, other)):
-            fetched = consumer.fetch_messages(at[index], None, limits)
-            seen[index] += [n for _, n in bench.rows_of(fetched, at[index])]
-            at[index] = fetched.next_offset
     expect(seen[0], bench.written[number], "messages of the first consumer")
     expect(seen[1], bench.written[number], "messages of the second consumer")
 
@@ -146,14 +134,11 @@ def two_consumers_do_not_disturb_each_other(bench: Bench) -> None:
 @case("R3", claims=("replayable",), hint="an end is treated as inclusive", needs=STARTS)
 def a_range_split_anywhere_equals_the_whole(bench: Bench) -> None:
     """A range read in parts, put together again, equals the range read whole."""
-    bench.create(messages=MESSAGES)
-    number = bench.first()
-    info = bench.infos()[number]
-    latest = info.latest
-    assert latest is not None
-    whole = bench.fetch_all(number, info.earliest)
-    for at in random.Random(3).sample(range(info.earliest, latest), 6):  # noqa: S311
-        parts = bench.fetch_all(number, info.earliest, at)
+    number = bench.create(messages=MESSAGES)
+    earliest, latest = bench.bounds(number)
+    whole = bench.fetch_all(number)
+    for at in random.Random(3).sample(range(earliest, latest), 6):  # noqa: S311
+        parts = bench.fetch_all(number, earliest, at)
         parts += bench.fetch_all(number, at, latest)
         expect(parts, whole, f"the range split at {at}")
 
@@ -166,10 +151,9 @@ def a_range_split_anywhere_equals_the_whole(bench: Bench) -> None:
 )
 def a_range_ends_exactly_before_its_end(bench: Bench) -> None:
     """Through Reader, a range has the rows from its start to before its end."""
-    bench.create(messages=MESSAGES)
-    number = bench.first()
+    number = bench.create(messages=MESSAGES)
     source = bench.source()
-    whole = bench.fetch_all(number, bench.infos()[number].earliest)
+    whole = bench.fetch_all(number)
     start, end = whole[20][0], whole[71][0]
     rows = bench.read_all(source, number, start, end)
     expect(rows, whole[20:71], f"the range {start} to {end}")
@@ -180,14 +164,12 @@ def a_range_ends_exactly_before_its_end(bench: Bench) -> None:
 )
 def an_empty_result_is_a_batch_with_its_state(bench: Bench) -> None:
     """At latest, Reader returns an empty batch with its state within its timeout."""
-    bench.create(messages=5)
-    number = bench.first()
-    source, info = bench.source(), bench.infos()[number]
-    reader = bench.closing(source.reader(bench.partition(number)))
-    at, drained, patience = info.earliest, 0, Patience()
-    while drained < 5 and not patience.over(1.0):
-        batch = reader.fetch(at, timeout=1.0)
+    number = bench.create(messages=5)
+    reader, at, drained = bench.reader(number), bench.infos()[number].earliest, 0
+    for batch in bench.batches(reader, at):
         at, drained = batch.next_offset, drained + batch.num_rows
+        if drained >= 5:
+            break
     expect(drained, 5, "rows before the latest")
     batch = bench.within(
         0.3, "a fetch at the latest", lambda: reader.fetch(at, timeout=0.3)
@@ -205,10 +187,9 @@ def an_empty_result_is_a_batch_with_its_state(bench: Bench) -> None:
 )
 def a_repeated_start_replays_after_rows(bench: Bench) -> None:
     """Repeating a start after a result with rows returns the same rows."""
-    bench.create(messages=MESSAGES)
-    number = bench.first()
+    number = bench.create(messages=MESSAGES)
     start = bench.infos()[number].earliest
-    reader = bench.closing(bench.source().reader(bench.partition(number)))
+    reader = bench.reader(number)
     first, again = (
         bench.harness.numbers(bench.answer(reader, start, max_rows=10).rows)
         for _ in range(2)
@@ -222,43 +203,37 @@ def a_repeated_start_replays_after_rows(bench: Bench) -> None:
 @case(
     "R7",
     claims=("replayable",),
-    abilities=("truncate",),
+    abilities=(Truncates,),
     hint="earliest is not moved",
     needs=ROWS,
 )
 def a_start_before_earliest_is_out_of_range(bench: Bench) -> None:
     """A start before earliest is an error that names the available offsets."""
-    bench.create(messages=MESSAGES)
-    number = bench.first()
+    number = bench.create(messages=MESSAGES)
     old = bench.infos()[number].earliest
     bench.note("truncate(messages=50)")
-    bench.harness.truncate(number, 50)
-    reader = bench.closing(bench.source().reader(bench.partition(number)))
-    try:
-        batch = bench.answer(reader, old)
-    except OffsetOutOfRange as error:
-        expect(error.earliest, bench.infos()[number].earliest, "earliest in the error")
-        return
-    require(False, f"a start before earliest returned {batch.num_rows} rows")
+    bench.use(Truncates).truncate(number, 50)
+    what = "a start before earliest"
+    error = expect_error(
+        OffsetOutOfRange, what, bench.answer, bench.reader(number), old
+    )
+    expect(error.earliest, bench.infos()[number].earliest, "earliest in the error")
 
 
 @case(
     "R7",
     claims=("replayable",),
-    abilities=("truncate",),
+    abilities=(Truncates,),
     hint="losses are not reported",
     needs=(*STARTS, "a_start_before_earliest_is_out_of_range"),
 )
 def a_loss_is_recorded_when_the_policy_continues(bench: Bench) -> None:
     """With out.of.range=earliest reading continues, and the loss is in the batch."""
-    bench.create(messages=MESSAGES)
-    number = bench.first()
+    number = bench.create(messages=MESSAGES)
     old = bench.infos()[number].earliest
-    bench.harness.truncate(number, 50)
+    bench.use(Truncates).truncate(number, 50)
     earliest = bench.infos()[number].earliest
-    source = bench.source(out__of__range="earliest")
-    reader = bench.closing(source.reader(bench.partition(number)))
-    batch = bench.answer(reader, old)
+    batch = bench.answer(bench.reader(number, out__of__range="earliest"), old)
     expect([(x.start, x.end) for x in batch.losses], [(old, earliest)], "losses")
     expect(
         bench.harness.numbers(batch.rows)[:1],
@@ -275,17 +250,13 @@ def a_loss_is_recorded_when_the_policy_continues(bench: Bench) -> None:
 )
 def a_start_beyond_latest_is_out_of_range(bench: Bench) -> None:
     """A start beyond latest is data loss, never an empty range."""
-    bench.create(messages=5)
-    number = bench.first()
-    latest = bench.infos()[number].latest
-    assert latest is not None
-    reader = bench.closing(bench.source().reader(bench.partition(number)))
-    try:
-        batch = bench.answer(reader, latest + 1000, timeout=0.5)
-    except OffsetOutOfRange as error:
-        expect(error.latest, latest, "latest in the error")
-        return
-    require(False, f"a start beyond latest returned state {batch.state.value}")
+    number = bench.create(messages=5)
+    _, latest = bench.bounds(number)
+    reader, what = bench.reader(number), "a start beyond latest"
+    error = expect_error(
+        OffsetOutOfRange, what, bench.answer, reader, latest + 1000, 0.5
+    )
+    expect(error.latest, latest, "latest in the error")
 
 
 @case(
@@ -296,9 +267,8 @@ def a_start_beyond_latest_is_out_of_range(bench: Bench) -> None:
 )
 def every_offset_between_can_be_a_start(bench: Bench) -> None:
     """A start in a gap between two messages returns the next message."""
-    bench.create(messages=20)
-    number = bench.first()
-    whole = bench.fetch_all(number, bench.infos()[number].earliest)
+    number = bench.create(messages=20)
+    whole = bench.fetch_all(number)
     source = bench.source()
     for (one, _), (other, wanted) in list(itertools.pairwise(whole))[:8]:
         rows = bench.read_all(source, number, one + 1, other + 1)
@@ -308,8 +278,7 @@ def every_offset_between_can_be_a_start(bench: Bench) -> None:
 @case("R4", hint="the consumer is called before the range is found to be empty")
 def an_empty_range_calls_no_consumer(bench: Bench) -> None:
     """A range that ends where it starts is read without the author's consumer."""
-    bench.create(messages=3)
-    number = bench.first()
+    number = bench.create(messages=3)
     start = bench.infos()[number].earliest
     made: list[str] = []
     source = bench.source()
@@ -328,25 +297,18 @@ def an_empty_range_calls_no_consumer(bench: Bench) -> None:
 
 @case(
     "R9",
-    abilities=("tombstone",),
+    abilities=(WritesTombstones,),
     hint="messages without a value are filtered out",
     needs=ROWS,
 )
 def tombstones_are_rows(bench: Bench) -> None:
     """A message without a value is a row whose value is null, in its place."""
-    bench.create(messages=2)
-    number = bench.first()
+    number = bench.create(messages=2)
     bench.note("tombstone()")
-    bench.harness.tombstone(number)
-    source = bench.source()
-    info = bench.infos()[number]
-    assert info.latest is not None
-    reader = bench.closing(source.reader(bench.partition(number)))
-    nulls: list[bool] = []
+    bench.use(WritesTombstones).tombstone(number)
+    reader = bench.reader(number)
     column = "value" if "value" in reader.schema.names else reader.schema.names[0]
-    at, patience = info.earliest, Patience()
-    while at < info.latest and not patience.over(1.0):
-        batch = reader.fetch(at, end=info.latest, timeout=1.0)
+    nulls: list[bool] = []
+    for batch in bench.batches(reader, *bench.bounds(number)):
         nulls += batch.rows.column(column).is_null().to_pylist()
-        at = batch.next_offset
     expect(nulls, [False, False, True], "which rows are null")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from streamfactory.conformance.case import case
 from streamfactory.conformance.cases.grounds import READING
 from streamfactory.conformance.expectations import expect, require
+from streamfactory.conformance.harness import Grows
 from streamfactory.conformance.spark import Crash, Hook, crash_at, one_run, ship
 from streamfactory.conformance.spark.reading import Query
 from streamfactory.conformance.spark.source import SparkSource
@@ -226,7 +227,7 @@ def _read_available(bench: Bench, die: Hook) -> None:
 @case(
     "M4",
     claims=_REPLAYABLE,
-    abilities=("grow",),
+    abilities=(Grows,),
     hint="partitions are listed once",
     needs=READING,
 )
@@ -250,7 +251,7 @@ def _growth(bench: Bench, at: int) -> Hook:
     def hook(step: str) -> None:
         if next(steps) == at:
             bench.note("grow(3)")
-            bench.harness.grow(3)
+            bench.use(Grows).grow(3)
             for number in bench.harness.partitions():
                 bench.written.setdefault(number, [])
                 bench.write(number, 3)

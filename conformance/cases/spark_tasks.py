@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from streamfactory.conformance.case import case
 from streamfactory.conformance.cases.grounds import READING
+from streamfactory.conformance.children import elsewhere
 from streamfactory.conformance.expectations import expect, require
+from streamfactory.conformance.harness import Recreates, Truncates
+from streamfactory.conformance.roles import Place
 from streamfactory.conformance.spark import one_run, ship
-from streamfactory.conformance.spark.process import elsewhere, portable
 from streamfactory.conformance.spark.reading import Query, read
 from streamfactory.conformance.spark.source import SparkSource, ship_configured
 from streamfactory.spi import DataLossError, OffsetOutOfRange, StreamError
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamfactory.conformance.bench import Bench
+    from streamfactory.spi import MessageBatch
 
 _REPLAYABLE = ("replayable",)
 
@@ -99,8 +102,12 @@ def a_task_in_another_process_reads_the_same_rows(bench: Bench) -> None:
     query = Query(bench)
     (task,) = planned(query)
     bench.note(f"in another process: {task}")
-    batches = elsewhere(read, portable(query.configured), task)
-    expect(query.rows_of(batches), query.task(task), "rows of another process")
+    batches = elsewhere(_read_there, Place.of(query.configured), task)
+    expect(bench.rows_of_batches(batches), query.task(task), "rows of another process")
+
+
+def _read_there(place: Place, task: Range) -> list[MessageBatch]:
+    return read(place.configured(), task)
 
 
 # --- loss -----------------------------------------------------------------------
@@ -129,7 +136,7 @@ def _reported_after(
 @case(
     "R7",
     claims=_REPLAYABLE,
-    abilities=("truncate",),
+    abilities=(Truncates,),
     hint="earliest is not moved",
     needs=READING,
 )
@@ -138,7 +145,7 @@ def expiry_under_a_batch_is_reported(bench: Bench) -> None:
 
     def strike() -> None:
         bench.note("truncate(messages=15)")
-        bench.harness.truncate(bench.first(), 15)
+        bench.use(Truncates).truncate(bench.first(), 15)
 
     for step in ("commit log 0", "latestOffset", "offset log 1", "partitions"):
         with one_run(bench):
@@ -151,7 +158,7 @@ def expiry_under_a_batch_is_reported(bench: Bench) -> None:
 @case(
     "R7",
     claims=_REPLAYABLE,
-    abilities=("truncate",),
+    abilities=(Truncates,),
     hint="losses are not recorded",
     needs=READING,
 )
@@ -166,10 +173,12 @@ def a_task_skips_expired_messages_and_reports_them(bench: Bench) -> None:
             whole = query.task(task)
             (early, late) = (task.start, whole[9][0] + 1)
             bench.note(f"truncate(messages={deleted})")
-            bench.harness.truncate(number, deleted)
+            bench.use(Truncates).truncate(number, deleted)
             part = Range(task.partition, early, late, task.incarnation)
             batches = read(ship_configured(query.configured), part)
-            expect(query.rows_of(batches), whole[deleted:10], "rows that are left")
+            expect(
+                bench.rows_of_batches(batches), whole[deleted:10], "rows that are left"
+            )
             losses = [(x.start, x.end) for batch in batches for x in batch.losses]
             last = whole[min(deleted, 10) - 1][0]
             held = late if deleted >= 10 else whole[deleted][0]
@@ -183,7 +192,7 @@ def a_task_skips_expired_messages_and_reports_them(bench: Bench) -> None:
 @case(
     "R7",
     claims=_REPLAYABLE,
-    abilities=("recreate",),
+    abilities=(Recreates,),
     hint="the incarnation is missing from answers",
     needs=READING,
 )
@@ -191,10 +200,7 @@ def a_topic_recreated_under_a_batch_is_reported(bench: Bench) -> None:
     """Deletion and re-creation at any step is an error, though the offsets agree."""
 
     def strike() -> None:
-        bench.note("recreate(), and as many messages")
-        bench.harness.recreate()
-        bench.written[bench.first()] = []
-        bench.write(bench.first(), 40)
+        bench.recreate(bench.first(), 40)
 
     steps = ("commit log 0", "latestOffset", "offset log 1", "partitions", "fetch")
     for step in steps:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from streamfactory.conformance.case import case
 from streamfactory.conformance.cases.grounds import WRITING
 from streamfactory.conformance.expectations import expect, require
+from streamfactory.conformance.harness import WritesRows
 from streamfactory.conformance.spark import Hook, crash_at, one_run
 from streamfactory.conformance.spark.writing import WRITER, TaskFailed, WriteQuery
 from streamfactory.spi import EpochInThePast, StreamTimeout, WriterFenced
@@ -16,7 +17,7 @@ from streamfactory.wiring.testing.faults import Faults
 if TYPE_CHECKING:
     from streamfactory.conformance.bench import Bench
 
-_NEEDS = ("rows", "visible")
+_NEEDS = (WritesRows,)
 _WHOLE = ("epoch_visibility=whole",)
 _EXACT = ("idempotent", "epoch_visibility=whole")
 
@@ -113,7 +114,7 @@ def a_zombie_that_commits_after_the_decision_is_not_seen(bench: Bench) -> None:
     zombie = query.attempt(0, 0, [1001, 1002, 1003])
     query.run(epochs=1)
     bench.note("the old driver continues")
-    zombie.write(bench.harness.rows([1004]))
+    zombie.write(bench.use(WritesRows).rows([1004]))
     query.finish(zombie)
     query.check()
     query.run(epochs=2)

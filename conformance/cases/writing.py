@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from streamfactory.conformance.case import case
-from streamfactory.conformance.expectations import expect, require
+from streamfactory.conformance.expectations import expect, expect_error, require
+from streamfactory.conformance.harness import WritesRows
 from streamfactory.spi import (
     CommitMessage,
     EpochMarkerLost,
     EpochMismatch,
     EpochVisibility,
+    LastCommit,
     Position,
+    Summary,
     WriterFenced,
 )
 
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
     from streamfactory.wiring.writing.sink import Sink
 
 WRITER = "conformance/sink"
-_NEEDS = ("rows", "visible")
 _EPOCHS = (
     "nothing_is_visible_before_the_decision",
     "a_repeated_epoch_has_no_effect",
@@ -45,7 +47,7 @@ def stage(
     messages = []
     for task, numbers in enumerate(tasks):
         bench.note(f"write(epoch={epoch}, task={task}, rows={len(numbers)})")
-        rows = bench.harness.rows(numbers)
+        rows = bench.use(WritesRows).rows(numbers)
         writer = sink.writer(rows.schema, writer_id=writer_id, epoch=epoch, task=task)
         bench.closing(writer)
         writer.write(rows)
@@ -54,9 +56,21 @@ def stage(
     return messages
 
 
+def write(
+    bench: Bench,
+    sink: Sink,
+    epoch: int,
+    tasks: Sequence[Sequence[int]],
+    writer_id: str = WRITER,
+) -> bool:
+    """Write an epoch by a new committer; whether this committed it."""
+    committer = bench.closing(sink.committer(writer_id=writer_id))
+    return committer.commit(epoch, stage(bench, sink, epoch, tasks, writer_id))
+
+
 def seen(bench: Bench) -> list[int]:
     """All numbers that a reader of the medium sees, sorted."""
-    lanes = bench.harness.visible().values()
+    lanes = bench.use(WritesRows).visible().values()
     return sorted(number for lane in lanes for number in lane)
 
 
@@ -74,7 +88,7 @@ def is_fenced(
 @case(
     "W1",
     claims=("epoch_visibility",),
-    abilities=_NEEDS,
+    abilities=(WritesRows,),
     writing=True,
     hint="abort leaves staged rows visible",
 )
@@ -82,7 +96,7 @@ def an_aborted_attempt_leaves_nothing(bench: Bench) -> None:
     """Rows of an attempt that was aborted are never seen."""
     bench.create(partitions=2)
     sink = bench.sink()
-    rows = bench.harness.rows([1, 2, 3])
+    rows = bench.use(WritesRows).rows([1, 2, 3])
     writer = sink.writer(rows.schema, writer_id=WRITER, epoch=0)
     writer.write(rows)
     writer.abort()
@@ -93,7 +107,7 @@ def an_aborted_attempt_leaves_nothing(bench: Bench) -> None:
 @case(
     "W2",
     claims=("epoch_visibility=whole",),
-    abilities=_NEEDS,
+    abilities=(WritesRows,),
     writing=True,
     hint="rows become visible when a task commits",
 )
@@ -111,7 +125,7 @@ def nothing_is_visible_before_the_decision(bench: Bench) -> None:
 @case(
     "W3",
     claims=("idempotent",),
-    abilities=_NEEDS,
+    abilities=(WritesRows,),
     writing=True,
     hint="epochs are remembered in the process only, or by attempt",
 )
@@ -119,16 +133,14 @@ def a_repeated_epoch_has_no_effect(bench: Bench) -> None:
     """The same epoch, written again by new objects with other tasks, is seen once."""
     bench.create(partitions=2)
     for tasks in ([[1, 2], [3]], [[1, 2, 3]], [[3], [2], [1]]):
-        sink = bench.sink()
-        committer = bench.closing(sink.committer(writer_id=WRITER))
-        committer.commit(0, stage(bench, sink, 0, tasks))
+        write(bench, bench.sink(), 0, tasks)
     expect(seen(bench), [1, 2, 3], "what is visible after three tries")
 
 
 @case(
     "W3",
     claims=("idempotent",),
-    abilities=_NEEDS,
+    abilities=(WritesRows,),
     writing=True,
     hint="LastCommit.summary is not the sum of the messages' summaries",
     needs=("a_repeated_epoch_has_no_effect",),
@@ -142,11 +154,8 @@ def different_content_is_detected_on_request(bench: Bench) -> None:
         ([[1, 1], [4]], True),  # as many rows, with the same sum
         ([[1, 2]], True),
     ):
-        sink = bench.sink(epoch__mismatch="fail")
-        committer = bench.closing(sink.committer(writer_id=WRITER))
-        messages = stage(bench, sink, 0, tasks)
         try:
-            made = committer.commit(0, messages)
+            made = write(bench, bench.sink(epoch__mismatch="fail"), 0, tasks)
         except EpochMismatch:
             require(
                 differs, f"the same content, as {tasks}, is taken for other content"
@@ -161,7 +170,7 @@ def different_content_is_detected_on_request(bench: Bench) -> None:
 @case(
     "W3",
     claims=("idempotent",),
-    abilities=_NEEDS,
+    abilities=(WritesRows,),
     writing=True,
     hint="last() is kept in memory, or forgets the position",
 )
@@ -182,8 +191,38 @@ def the_last_epoch_and_its_position_are_remembered(bench: Bench) -> None:
 
 @case(
     "W3",
+    claims=("idempotent",),
+    abilities=(WritesRows,),
+    writing=True,
+    hint="a field is stored late, from the epoch before, or taken from a cache",
+    needs=("the_last_epoch_and_its_position_are_remembered",),
+)
+def each_of_five_epochs_is_remembered_whole(bench: Bench) -> None:
+    """After each epoch of one committer, number, position and summary are its own."""
+    number, sink = bench.create(), bench.sink()
+    partition = bench.partition(number)
+    committer = bench.closing(sink.committer(writer_id=WRITER))
+    fetch = sink.factory.fetch_last_commit
+    wanted: LastCommit | None = None
+    for epoch in range(5):
+        messages = stage(bench, sink, epoch, [list(range(3 * epoch + 1)), [epoch]])
+        here = Position({partition: 10 * epoch}, {partition: f"incarnation {epoch}"})
+        committer.commit(epoch, messages, here)
+        summary = sum((message.summary for message in messages), Summary())
+        wanted = LastCommit(epoch, here, summary)
+        expect(fetch(WRITER), wanted, f"what is fetched after epoch {epoch}")
+        expect(committer.last(), wanted, f"last() after epoch {epoch}")
+    again = pickle.loads(pickle.dumps(sink.factory))  # noqa: S301 - our own
+    found = bench.closing(again).fetch_last_commit(WRITER)
+    expect(found, wanted, "what a pickled factory fetches")
+    other = bench.closing(bench.sink().committer(writer_id=WRITER))
+    expect(other.last(), wanted, "last() of a new committer")
+
+
+@case(
+    "W3",
     claims=("idempotent", "epoch_visibility=whole"),
-    abilities=_NEEDS,
+    abilities=(WritesRows,),
     writing=True,
     hint="last() claims nothing, or claims again for an instance that was fenced",
     needs=_EPOCHS,
@@ -216,7 +255,7 @@ def a_later_instance_fences_an_earlier_one(bench: Bench) -> None:
 @case(
     "W3",
     claims=("idempotent", "epoch_visibility=whole"),
-    abilities=_NEEDS,
+    abilities=(WritesRows,),
     writing=True,
     hint="instances are ordered by when they were made, not by their first question",
     needs=_EPOCHS,
@@ -241,7 +280,7 @@ def the_last_instance_to_claim_is_the_writer(bench: Bench) -> None:
 @case(
     "W3",
     claims=("idempotent",),
-    abilities=_NEEDS,
+    abilities=(WritesRows,),
     writing=True,
     hint="fetch_last_commit claims the writer, or a committer does when it is made",
 )
@@ -263,7 +302,7 @@ def fetching_the_last_commit_fences_no_instance(bench: Bench) -> None:
 @case(
     "W3",
     claims=("idempotent",),
-    abilities=_NEEDS,
+    abilities=(WritesRows,),
     writing=True,
     hint="one writer's epochs are taken for another's",
 )
@@ -272,18 +311,13 @@ def writers_do_not_share_epochs(bench: Bench) -> None:
     bench.create()
     sink = bench.sink()
     for number, writer_id in enumerate(("one", "other")):
-        rows = bench.harness.rows([number])
-        writer = sink.writer(rows.schema, writer_id=writer_id, epoch=0)
-        bench.closing(writer)
-        writer.write(rows)
-        committer = bench.closing(sink.committer(writer_id=writer_id))
-        committer.commit(0, [writer.commit()])
+        write(bench, sink, 0, [[number]], writer_id)
     expect(seen(bench), [0, 1], "what is visible of two writers")
 
 
 @case(
     "W4",
-    abilities=_NEEDS,
+    abilities=(WritesRows,),
     writing=True,
     hint="abort needs every message, or fails twice",
 )
@@ -305,7 +339,7 @@ def abort_tolerates_missing_messages_and_repetition(bench: Bench) -> None:
     expect(found, [3], "what is visible after the next try")
 
 
-@case("W2", abilities=_NEEDS, writing=True, hint="an epoch without rows fails")
+@case("W2", abilities=(WritesRows,), writing=True, hint="an epoch without rows fails")
 def an_empty_epoch_commits(bench: Bench) -> None:
     """An epoch whose tasks had no rows is committed and remembered."""
     bench.create()
@@ -319,7 +353,7 @@ def an_empty_epoch_commits(bench: Bench) -> None:
 @case(
     "W7",
     claims=("idempotent",),
-    abilities=_NEEDS,
+    abilities=(WritesRows,),
     writing=True,
     hint="an unknown writer's epoch is taken for new",
 )
@@ -327,27 +361,24 @@ def an_epoch_without_predecessor_is_refused(bench: Bench) -> None:
     """A later epoch of a writer without a stored commit is refused, unless adopted."""
     bench.create()
     sink = bench.sink()
-    messages = stage(bench, sink, 5, [[1]])
-    try:
-        bench.closing(sink.committer(writer_id=WRITER)).commit(5, messages)
-    except EpochMarkerLost:
-        expect(seen(bench), [], "what is visible of the refused epoch")
-    else:
-        require(False, "epoch 5 of an unknown writer was committed")
-    adopting = bench.sink(epoch__adopt="5")
-    committer = bench.closing(adopting.committer(writer_id=WRITER))
-    committer.commit(5, stage(bench, adopting, 5, [[2]]))
+    what = "epoch 5 of an unknown writer"
+    expect_error(EpochMarkerLost, what, write, bench, sink, 5, [[1]])
+    expect(seen(bench), [], "what is visible of the refused epoch")
+    write(bench, bench.sink(epoch__adopt="5"), 5, [[2]])
     expect(seen(bench), [2], "what is visible of the adopted epoch")
 
 
 @case(
-    "W8", abilities=_NEEDS, writing=True, hint="the writer chooses a partition itself"
+    "W8",
+    abilities=(WritesRows,),
+    writing=True,
+    hint="the writer chooses a partition itself",
 )
 def rows_go_to_the_partition_they_name(bench: Bench) -> None:
     """Rows land in the partition of their `_partition` column, in their order."""
     bench.create(partitions=3)
     lanes = sorted(bench.harness.partitions())
-    rows = bench.harness.rows(list(range(12)))
+    rows = bench.use(WritesRows).rows(list(range(12)))
     column = pa.array([index % 3 for index in range(12)], pa.int32())
     routed = rows.append_column("_partition", column)
     sink = bench.sink()
@@ -355,6 +386,6 @@ def rows_go_to_the_partition_they_name(bench: Bench) -> None:
     bench.closing(writer)
     writer.write(routed)
     bench.closing(sink.committer(writer_id=WRITER)).commit(0, [writer.commit()])
-    visible = bench.harness.visible()
+    visible = bench.use(WritesRows).visible()
     wanted = {lane: list(range(at, 12, 3)) for at, lane in enumerate(lanes)}
     expect({lane: list(visible[lane]) for lane in lanes}, wanted, "rows by partition")

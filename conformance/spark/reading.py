@@ -19,12 +19,11 @@ A restarted driver begins at 6 where the last batch is not in the commit log, el
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
-from streamfactory.conformance.bench import offsets_of
 from streamfactory.conformance.expectations import Mismatch, expect, require
 from streamfactory.conformance.patience import Patience
 from streamfactory.conformance.spark import Crash, Hook, nothing, ship
@@ -192,16 +191,7 @@ class Query:
     def task(self, task: Range) -> list[Row]:
         """Run one task: its batches cross a process too."""
         batches = read(ship_configured(self.configured), task, self._called)
-        return self.rows_of(ship(batches))
-
-    def rows_of(self, batches: Sequence[MessageBatch]) -> list[Row]:
-        """Offset and number of every row."""
-        rows: list[Row] = []
-        for batch in batches:
-            offsets = offsets_of(batch.offsets, batch.first_offset, batch.num_rows)
-            numbers = self._bench.harness.numbers(batch.rows)
-            rows += zip(offsets, numbers, strict=True)
-        return rows
+        return self._bench.rows_of_batches(ship(batches))
 
     def check(self) -> None:
         """Rows out are rows in: each once, in the order of its partition."""
@@ -225,22 +215,8 @@ class Query:
         self._hook(step)
 
     def _twice(self, task: Range) -> list[Row]:
-        answers: list[list[Row] | Exception] = []
-
-        def attempt() -> None:
-            try:
-                answers.append(self.task(task))
-            except Exception as error:  # noqa: BLE001 - reported below
-                answers.append(error)
-
-        threads = [threading.Thread(target=attempt) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(_ATTEMPT)
-        for answer in answers:
-            if isinstance(answer, Exception):
-                raise answer
-        require(len(answers) == 2, f"{task} does not come back")
-        expect(answers[1], answers[0], f"the two attempts of {task}")
-        return answers[0]  # type: ignore[return-value]  # errors were raised above
+        with ThreadPoolExecutor(2) as threads:
+            attempts = [threads.submit(self.task, task) for _ in range(2)]
+            one, other = (attempt.result(_ATTEMPT) for attempt in attempts)
+        expect(other, one, f"the two attempts of {task}")
+        return one

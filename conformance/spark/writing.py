@@ -19,7 +19,9 @@ from collections import Counter
 from contextlib import closing
 from typing import TYPE_CHECKING, Final, final
 
+from streamfactory.conformance.cases.writing import seen
 from streamfactory.conformance.expectations import require
+from streamfactory.conformance.harness import WritesRows
 from streamfactory.conformance.spark import Crash, Hook, nothing, ship
 from streamfactory.conformance.spark.source import ship_configured
 from streamfactory.spi import TransientError
@@ -124,7 +126,9 @@ class WriteQuery:
         It is not aborted before the case has ended.
         """
         sink = self._bench.closing(self.sink())
-        batches = [self._bench.harness.rows(part) for part in (rows[:2], rows[2:])]
+        batches = [
+            self._bench.use(WritesRows).rows(part) for part in (rows[:2], rows[2:])
+        ]
         schema = batches[0].schema
         writer = sink.writer(schema, writer_id=WRITER, epoch=epoch, task=task)
         self._bench.closing(writer)
@@ -158,7 +162,7 @@ class WriteQuery:
         Args:
             at_least: One try whole is enough.
         """
-        counts = Counter(self.visible())
+        counts = Counter(seen(self._bench))
         for epoch, tries in self.tries.items():
             won = [tries[self.won[epoch]]] if epoch in self.won else tries
             whole = [rows for rows in won if all(row in counts for row in rows)]
@@ -171,11 +175,6 @@ class WriteQuery:
         if not at_least:
             left = sorted(counts.elements())
             require(not left, f"visible twice, or of tries that did not win: {left}")
-
-    def visible(self) -> list[int]:
-        """All numbers that a reader of the medium sees."""
-        lanes = self._bench.harness.visible().values()
-        return sorted(number for lane in lanes for number in lane)
 
     def _drive(self, sink: Sink, epochs: int) -> None:
         with closing(sink.committer(writer_id=WRITER)) as committer:

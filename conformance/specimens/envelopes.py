@@ -266,9 +266,9 @@ class EnvelopesHarness:
 
     def write(self, partition: int, numbers: Sequence[int]) -> None:
         """Append a message for each number, with all that an envelope has."""
-        self.send(partition, [str(number).encode() for number in numbers])
+        self._send(partition, [str(number).encode() for number in numbers])
 
-    def send(self, partition: int, values: Sequence[bytes | None]) -> None:
+    def _send(self, partition: int, values: Sequence[bytes | None]) -> None:
         """Append messages of any content; None is a tombstone."""
         now = time.time_ns() // 1000
         self._append(
@@ -315,7 +315,7 @@ class EnvelopesHarness:
                 file.write(json.dumps({"offset": at, **line}) + "\n")
 
     def tombstone(self, partition: int) -> None:
-        self.send(partition, [None])
+        self._send(partition, [None])
 
     def numbers(self, rows: pa.RecordBatch) -> list[int]:
         """The text of each value."""

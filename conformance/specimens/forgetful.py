@@ -285,12 +285,6 @@ class ForgetfulHarness:
             missing = partitions - len(self.server.queues)
             self.server.queues += [Queue() for _ in range(missing)]
 
-    def tear(self) -> None:
-        """Break all connections off, without an end."""
-        with self.server.changed:
-            self.server.torn = True
-            self.server.changed.notify_all()
-
     def finish(self, partition: int) -> None:
         """End a queue."""
         self.write(partition, [], end=True)

@@ -83,11 +83,16 @@ class QueueServer(socketserver.ThreadingTCPServer):
         self.incarnation = uuid.uuid4().hex
         self.queues = [Queue() for _ in self.queues]
 
-    def stop(self) -> None:
-        """Break all connections and stop."""
+    def tear(self) -> None:
+        """Break all connections off, without an end."""
         with self.changed:
             self.torn = True
             self.changed.notify_all()
+
+    def stop(self) -> None:
+        """Break all connections and stop."""
+        self.tear()
+        with self.changed:
             for connection in self._open:
                 with suppress(OSError):  # closed by the other side
                     connection.shutdown(socket.SHUT_RDWR)

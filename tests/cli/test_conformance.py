@@ -40,6 +40,13 @@ class Quitting(MemoryHarness):
 class Half:
     def create(self, partitions): ...
 
+class Misspelt(MemoryHarness):
+    sample_header = ()
+
+    def trunkate(self, partition, messages): ...
+
+    def helper(self): ...
+
 class Private(MemoryHarness):
     def properties(self):
         found = super().properties()
@@ -282,7 +289,7 @@ def test_one_thing_is_proved_at_a_time(
             (
                 "error: [no_harness] "
                 "no harness is registered for 'raw'; write one, see "
-                "help(streamfactory.conformance.decoders), and name it in "
+                "help(streamfactory.conformance.harness), and name it in "
                 'pyproject.toml under [project.entry-points."streamfactory.conformance'
                 '.decoders"] as raw = "module:Class", or here with --harness '
                 "module:Class\n"
@@ -316,6 +323,18 @@ def test_one_thing_is_proved_at_a_time(
             3,
             (
                 "error: [broken_plugin] the harness MODULE:number is no class; "
+                "see help(streamfactory.conformance.harness)\n"
+            ),
+        ),
+        (
+            ["memory", "--harness", "MODULE:Misspelt"],
+            3,
+            (
+                "error: [broken_plugin] the harness MODULE:Misspelt "
+                "has an unknown public method helper (helpers begin with _); "
+                "has an unknown attribute sample_header "
+                "(did you mean sample_headers?); "
+                "has an unknown public method trunkate (did you mean truncate?); "
                 "see help(streamfactory.conformance.harness)\n"
             ),
         ),

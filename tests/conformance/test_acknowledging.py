@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
-from streamfactory.conformance import CASES, Outcome
+from streamfactory.conformance import CASES, Outcome, Subject
 from streamfactory.conformance.runner import all_cases, run_case
 from streamfactory.conformance.specimens import redelivering
 from streamfactory.conformance.specimens.redelivering import (
@@ -124,7 +124,9 @@ def tried(name: str, factory: type[ConsumerFactory], harness: Any) -> Any:
 
     plugins = PluginManager()
     plugins.register(Plugin())
-    return run_case(CASES[name], plugins.backend(CORRECT.name), harness, plugins, {})
+    return run_case(
+        CASES[name], Subject(plugins.backend(CORRECT.name), harness, plugins)
+    )
 
 
 @pytest.mark.parametrize(

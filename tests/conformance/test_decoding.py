@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from streamfactory.conformance import Outcome
-from streamfactory.conformance.decoder_runner import decoder_cases, run_decoder
-from streamfactory.conformance.decoders import DecoderHarness
-from streamfactory.conformance.runner import Result, all_cases
+from streamfactory.conformance import DecoderSubject, Outcome
+from streamfactory.conformance.harness import DecoderHarness
+from streamfactory.conformance.runner import Result, all_cases, decoder_cases, run
 from streamfactory.conformance.specimens.upper import (
     UpperDecoder,
     UpperHarness,
@@ -29,7 +28,9 @@ if TYPE_CHECKING:
 
 def failures(decoder: type[MessageDecoder], harness: Any = UpperHarness) -> list[str]:
     """Names of the cases that fail on the specimen with another decoder."""
-    results = run_decoder(replace(streamfactory_decoder(), decoder=decoder), harness)
+    results = run(
+        DecoderSubject(replace(streamfactory_decoder(), decoder=decoder), harness)
+    )
     return [r.case.name for r in results if r.outcome is Outcome.FAILED]
 
 
@@ -156,6 +157,20 @@ class Deaf(JsonDecoder):
         return super().decode(values, DecodeContext(context.partition))
 
 
+class Swapping(JsonDecoder):
+    """Swaps the values of two rows in one column of large batches."""
+
+    def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
+        decoded = super().decode(values, context)
+        rows = decoded.rows
+        if rows.num_rows < 10:
+            return decoded
+        order = [0, 2, 1, *range(3, rows.num_rows)]
+        index = rows.schema.get_field_index("text")
+        column = rows.column(index).take(pa.array(order))
+        return replace(decoded, rows=rows.set_column(index, rows.field(index), column))
+
+
 class Talkative(JsonDecoder):
     """Reports what nobody asks for."""
 
@@ -174,10 +189,19 @@ class Talkative(JsonDecoder):
 def test_defect_of_reporting_is_caught(
     decoder: type[MessageDecoder], cases: set[str]
 ) -> None:
-    broken = replace(json_decoder(), decoder=decoder)
-    results = run_decoder(broken, JsonHarness, quick=True)
-    failed = {r.case.name for r in results if r.outcome is Outcome.FAILED}
+    failed = failures_of_json(decoder)
     assert failed >= {f"{case}_are_reported_on_request" for case in cases}
+
+
+def failures_of_json(decoder: type[MessageDecoder]) -> set[str]:
+    broken = replace(json_decoder(), decoder=decoder)
+    results = run(DecoderSubject(broken, JsonHarness), quick=True)
+    return {r.case.name for r in results if r.outcome is Outcome.FAILED}
+
+
+def test_values_of_other_rows_are_caught() -> None:
+    case = "a_batch_is_decoded_as_its_messages_are_alone"
+    assert failures_of_json(Swapping) == {case}
 
 
 def test_local_class_is_caught() -> None:
@@ -202,7 +226,7 @@ def test_harness_without_abilities_is_skipped_by_their_names() -> None:
             return UpperHarness().numbers(rows)
 
     assert isinstance(Plain(), DecoderHarness)
-    results = list(run_decoder(streamfactory_decoder(), Plain))
+    results = list(run(DecoderSubject(streamfactory_decoder(), Plain)))
     assert [r.case.name for r in results if r.outcome is Outcome.FAILED] == []
     skipped = {r.case.name: r.reason for r in results if r.outcome is Outcome.SKIPPED}
     assert skipped == {
@@ -214,7 +238,7 @@ def test_harness_without_abilities_is_skipped_by_their_names() -> None:
 
 
 def test_quick_leaves_out_what_is_slow_and_reports_it() -> None:
-    results = run_decoder(streamfactory_decoder(), UpperHarness, quick=True)
+    results = run(DecoderSubject(streamfactory_decoder(), UpperHarness), quick=True)
     slow: list[Result] = [r for r in results if r.case.slow]
     assert [(r.outcome, r.reason) for r in slow] == [
         (Outcome.SKIPPED, "slow: left out by --quick")
@@ -232,7 +256,7 @@ def test_a_decoder_that_does_not_return_fails_its_case_in_time() -> None:
     case = next(
         c for c in decoder_cases() if c.name == "good_messages_become_their_rows"
     )
-    (result,) = run_decoder(decoder, UpperHarness, cases=[case], time_limit=0.2)
+    (result,) = run(DecoderSubject(decoder, UpperHarness), cases=[case], time_limit=0.2)
     assert result.outcome is Outcome.FAILED
     assert result.seconds < 20
     assert "0.2" in str(result.reason)
@@ -242,7 +266,7 @@ def test_seed_makes_the_same_mutants() -> None:
     from streamfactory.conformance.decoders import DecoderBench
 
     made = [
-        DecoderBench(streamfactory_decoder(), UpperHarness(), seed, []).hostile()
+        DecoderBench(streamfactory_decoder(), UpperHarness(), seed).hostile()
         for seed in (1, 1, 2)
     ]
     assert made[0] == made[1]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamfactory.conformance import CASES, Outcome
+from streamfactory.conformance import CASES, Outcome, Subject
 from streamfactory.conformance.runner import Result, all_cases, run_case
 from streamfactory.conformance.specimens import durable, forgetful
 from streamfactory.conformance.specimens.durable import DurableHarness
@@ -45,7 +45,9 @@ def tried(
 
     plugins = PluginManager()
     plugins.register(Plugin())
-    return run_case(CASES[name], plugins.backend(correct.name), harness, plugins, {})
+    return run_case(
+        CASES[name], Subject(plugins.backend(correct.name), harness, plugins)
+    )
 
 
 # --- secrets ----------------------------------------------------------------------
@@ -230,13 +232,13 @@ class Unforked(durable.DurableConsumerFactory):
         (
             "another_process_reads_the_same",
             "Local",
-            "another process failed: RuntimeError: what I know is in another process",
+            "in another process: RuntimeError: what I know is in another process",
         ),
         (
             "reading_continues_after_a_fork",
             "Unforked",
             (
-                "another process failed: RuntimeError: in the child of a fork: "
+                "in another process: RuntimeError: in the child of a fork: "
                 "RuntimeError: the connection is the parent's"
             ),
         ),

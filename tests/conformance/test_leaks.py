@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamfactory.conformance import Outcome
+from streamfactory.conformance import Outcome, Subject
 from streamfactory.conformance.case import Case
 from streamfactory.conformance.leaks import Inventory
 from streamfactory.conformance.runner import run_case
@@ -75,7 +75,7 @@ def test_a_leak_is_one_that_each_run_of_the_case_leaves(
     plugins = PluginManager()
     plugins.register(durable)
     case = Case("opens_a_socket", "R10", body)
-    result = run_case(case, correct, DurableHarness, plugins, {})
+    result = run_case(case, Subject(correct, DurableHarness, plugins))
     assert result.outcome is outcome
     left = f"rule R10: left open: open {opened[-1].fileno()} -> "
     assert result.reason.startswith(left) is (outcome is Outcome.FAILED)

@@ -42,7 +42,7 @@ def test_metrics_are_those_of_the_case_alone() -> None:
     subject = find_subject("memory")
     cases = [case for case in all_cases() if "metrics" in case.name]
     assert cases
-    results = run(subject.backend, subject.harness, subject.plugins, cases=cases)
+    results = run(subject, cases=cases)
     assert {one.case.name: one.outcome for one in results} == {
         case.name: Outcome.PASSED for case in cases
     }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamfactory.conformance import CASES, Outcome
+from streamfactory.conformance import CASES, Outcome, Subject
 from streamfactory.conformance.runner import Result, all_cases, run_case
 from streamfactory.conformance.specimens.durable import (
     DurableConsumer,
@@ -62,7 +62,9 @@ def walked(
 
     plugins = PluginManager()
     plugins.register(Plugin())
-    return run_case(WALK, plugins.backend("durable"), harness, plugins, {}, seed=seed)
+    return run_case(
+        WALK, Subject(plugins.backend("durable"), harness, plugins), seed=seed
+    )
 
 
 class Stuck(DurableConsumer):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamfactory.conformance import CASES, Outcome
+from streamfactory.conformance import CASES, Outcome, Subject
 from streamfactory.conformance.patience import Patience
 from streamfactory.conformance.runner import Result, all_cases, run_case
 from streamfactory.conformance.specimens import durable
@@ -74,7 +74,7 @@ def tried(name: str, factory: Any) -> Result:
     plugins = PluginManager()
     plugins.register(Plugin())
     backend = plugins.backend(DURABLE.name)
-    return run_case(CASES[name], backend, DurableHarness, plugins, {})
+    return run_case(CASES[name], Subject(backend, DurableHarness, plugins))
 
 
 def test_an_answer_that_comes_late_now_and_then_is_no_defect() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from tests.zoo.matrix import plugins_for
@@ -13,7 +13,7 @@ from tests.zoo.registry import ZooConsumers
 from streamfactory.arrowlog import LogConsumer
 from streamfactory.backends.memory import streamfactory_backend
 from streamfactory.backends.memory.harness import MemoryHarness
-from streamfactory.conformance import CASES, Outcome
+from streamfactory.conformance import CASES, Outcome, Subject
 from streamfactory.conformance.limits import Stuck, run_within
 from streamfactory.conformance.report import Report, text_lines, to_junit
 from streamfactory.conformance.runner import all_cases, run, run_case
@@ -63,12 +63,12 @@ class SeesNothing(MemoryHarness):
 
 
 def one(harness: Any, name: str, backend: Backend = MEMORY) -> Result:
-    return run_case(CASES[name], backend, harness, plugins_for(backend), {})
+    return run_case(CASES[name], Subject(backend, harness, plugins_for(backend)))
 
 
 def outcomes(harness: Any, *names: str, backend: Backend = MEMORY) -> dict[str, Result]:
     cases = [case for case in all_cases() if case.name in names]
-    found = run(backend, harness, plugins_for(backend), cases=cases)
+    found = run(Subject(backend, harness, plugins_for(backend)), cases=cases)
     return {result.case.name: result for result in found}
 
 
@@ -98,7 +98,9 @@ def test_a_case_that_hangs_fails_and_others_go_on() -> None:
     found: list[Result] = []
     try:
         for limit in (1.0, 10.0):
-            hung = run(hanging, MemoryHarness, plugins, cases=cases, time_limit=limit)
+            hung = run(
+                Subject(hanging, MemoryHarness, plugins), cases=cases, time_limit=limit
+            )
             found = list(hung)
             if call in found[0].reason:
                 break
@@ -170,3 +172,40 @@ def test_what_a_case_builds_on_is_a_case() -> None:
     names = {case.name for case in all_cases()}
     needed: Sequence[str] = [name for case in all_cases() for name in case.needs]
     assert [name for name in needed if name not in names] == []
+
+
+class Halting(LogConsumer):
+    """Returns at once where there is nothing, and cannot be woken before."""
+
+    def fetch_messages(self, start: int, end: Any, limits: Any) -> Any:
+        return super().fetch_messages(start, end, replace(limits, timeout=0.0))
+
+
+class HaltingFactory(ZooConsumers):
+    CONSUMER = Halting
+
+
+def test_a_case_that_examines_less_is_narrowed_with_its_reason() -> None:
+    backend = replace(MEMORY, consumer_factory=HaltingFactory)
+    result = one(MemoryHarness, "a_fetch_of_the_authors_ends_by_wake", backend)
+    reason = "a fetch without messages returned before it could be woken"
+    assert (result.outcome, result.reason) == (Outcome.NARROWED, reason)
+    report = Report("memory", (result,), 0.1, 0, "again")
+    assert list(text_lines(report))[-4:] == [
+        "narrowed:",
+        f"  1 case: {reason}",
+        "",
+        "memory: 1 narrowed in 0.1 s (seed 0)",
+    ]
+    assert not report.failed
+
+
+class CannotStop(MemoryHarness):
+    reasons: ClassVar = {"stop": "the store is a part of this process"}
+
+
+def test_the_harness_says_why_an_ability_is_missing() -> None:
+    result = one(CannotStop, "an_unreachable_server_is_a_connection_error")
+    assert result.outcome is Outcome.SKIPPED
+    reason = "no ability: stop, start (the store is a part of this process)"
+    assert result.reason == reason

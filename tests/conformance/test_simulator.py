@@ -13,6 +13,7 @@ from tests.conformance import broken
 
 from streamfactory.backends.memory import MemoryConsumerFactory
 from streamfactory.backends.memory.harness import MemoryHarness
+from streamfactory.conformance import Subject
 from streamfactory.conformance.case import CASES
 from streamfactory.conformance.runner import Outcome, all_cases, run
 from streamfactory.conformance.spark.source import SparkSource
@@ -47,7 +48,7 @@ def outcome(plugins: PluginManager) -> Callable[..., Result]:
     """Runs one case."""
 
     def prove(backend: Backend, name: str, harness: Any = MemoryHarness) -> Result:
-        (result,) = run(backend, harness, plugins, cases=[CASES[name]])
+        (result,) = run(Subject(backend, harness, plugins), cases=[CASES[name]])
         return result
 
     return prove
@@ -75,7 +76,7 @@ def altered(memory: Backend) -> Callable[..., Result]:
         plugins = PluginManager()
         plugins.register(Plugin())
         backend = plugins.backend("broken")
-        (result,) = run(backend, BrokenHarness, plugins, cases=[CASES[name]])
+        (result,) = run(Subject(backend, BrokenHarness, plugins), cases=[CASES[name]])
         return result
 
     return prove

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamfactory.conformance import Outcome, run
-from streamfactory.conformance.decoder_runner import run_decoder
+from streamfactory.conformance import DecoderSubject, Outcome, Subject, run
 from streamfactory.conformance.specimens import (
     durable,
     envelopes,
@@ -53,7 +52,7 @@ NO_ENVELOPES = {
 }
 NO_TIMES = {"no ability: fetch_offsets_at, write_messages", "no ability: fetch_topics"}
 NO_GAP, NO_FINISH = "no ability: gap", "no ability: finish"
-NO_VISIBLE = "no ability: visible"
+NO_VISIBLE = "no ability: rows, visible"
 NOT_BY_TASK = "not claimed: epoch_visibility=task"
 
 
@@ -146,13 +145,15 @@ def test_specimen_passes_the_kit(
 ) -> None:
     plugins = PluginManager()
     backend = plugins.register(plugin)
-    results = list(run(backend, harness, plugins))  # type: ignore[arg-type]
+    results = list(run(Subject(backend, harness, plugins)))  # type: ignore[arg-type]
     assert [r.case.name for r in results if r.outcome is Outcome.FAILED] == []
     assert {r.reason for r in results if r.outcome is Outcome.SKIPPED} == skipped
 
 
 def test_decoder_specimen_passes_its_section() -> None:
-    results = list(run_decoder(upper.streamfactory_decoder(), upper.UpperHarness))
+    results = list(
+        run(DecoderSubject(upper.streamfactory_decoder(), upper.UpperHarness))
+    )
     left_out = {r.case.name for r in results if r.outcome is not Outcome.PASSED}
     assert left_out == {  # lines have neither fields nor types
         "undeclared_fields_are_reported_on_request",
@@ -243,7 +244,7 @@ def test_torn_connection_is_no_end(queue: forgetful.ForgetfulHarness) -> None:
             reader.fetch(1, timeout=0.0).state,
         ]
         assert states == [BatchState.DATA, BatchState.IDLE]
-        queue.tear()
+        queue.server.tear()
         torn = reader.fetch(1, timeout=1.0)
         reader.close()
     assert torn.state is BatchState.END_OF_PARTITION
@@ -269,7 +270,7 @@ def test_the_server_requires_the_password(
 def test_envelopes_are_decoded(tmp_path: Path) -> None:
     harness = envelopes.EnvelopesHarness(tmp_path)
     harness.create(1)
-    harness.send(0, [b"a\nb", None, b"\xff", b"", b"c"])
+    harness._send(0, [b"a\nb", None, b"\xff", b"", b"c"])
     options = {
         "stream.envelopes.decoder.class.name": "upper",
         "decode.on.error": "skip",

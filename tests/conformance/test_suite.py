@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamfactory.backends.memory.harness import MemoryHarness
-from streamfactory.conformance.decoder_runner import decoder_cases
-from streamfactory.conformance.runner import all_cases
+from streamfactory.conformance.runner import all_cases, decoder_cases
 from streamfactory.conformance.suite import ConformanceSuite
 
 if TYPE_CHECKING:
@@ -223,7 +222,8 @@ def test_a_class_without_a_harness_is_reported(author: Callable[..., str]) -> No
 def test_the_pages_cite_cases_that_there_are() -> None:
     page = (ROOT / "docs" / "write-your-stream.md").read_text(encoding="utf-8")
     cited = re.findall(r"^\| (?:([RMWDP]\d+)|`\w+`) \| `(\w+)` \|", page, re.MULTILINE)
-    rules = {case.name: case.rule for case in [*all_cases(), *decoder_cases()]}
+    rules = {case.name: case.rule for case in all_cases()}
+    rules |= {case.name: case.rule for case in decoder_cases()}
     assert len(cited) > 25
     assert [n for _, n in cited if n not in rules] == []
     # A row may name a claim in place of a rule.

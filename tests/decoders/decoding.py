@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyarrow as pa
 
-from streamfactory.conformance.decoder_runner import run_decoder
+from streamfactory.conformance import DecoderSubject
+from streamfactory.conformance.runner import run
 from streamfactory.spi import DecodeContext, Partition
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def bad(decoded: Decoded) -> list[tuple[int, str]]:
 
 def complaints(plugin: Decoder, harness: type) -> list[tuple[str, str]]:
     """What the kit finds in a quick run: failed cases with their reasons."""
-    results = list(run_decoder(plugin, harness, quick=True))
+    results = list(run(DecoderSubject(plugin, harness), quick=True))
     assert results
     return [(r.case.name, r.reason) for r in results if r.outcome.value == "failed"]
 

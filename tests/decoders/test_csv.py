@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.decoders import decoding
 from tests.decoders.decoding import bad
 
-from streamfactory.conformance.decoder_runner import decoder_cases, run_decoder
-from streamfactory.conformance.runner import Outcome
+from streamfactory.conformance import DecoderSubject
+from streamfactory.conformance.runner import Outcome, decoder_cases, run
 from streamfactory.decoders.csv import streamfactory_decoder
 from streamfactory.decoders.csv.decoder import CsvDecoder
 from streamfactory.decoders.csv.encoder import CsvEncoder
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamfactory.conformance.case import Case
+    from streamfactory.conformance.decoders import DecoderBench
 
 SCHEMA = "id bigint, name string"
 options = partial(decoding.options, streamfactory_decoder())
@@ -63,10 +64,10 @@ class HeadedHarness(CsvHarness):
 
 
 @pytest.mark.parametrize("case", decoder_cases(), ids=lambda case: case.name)
-def test_kit_proves_it(case: Case) -> None:
+def test_kit_proves_it(case: Case[DecoderBench]) -> None:
     headed = case.name == "undeclared_fields_are_reported_on_request"
     harness = HeadedHarness if headed else CsvHarness
-    [result] = run_decoder(streamfactory_decoder(), harness, cases=[case])
+    [result] = run(DecoderSubject(streamfactory_decoder(), harness), cases=[case])
     assert result.outcome is Outcome.PASSED, result.reason
 
 

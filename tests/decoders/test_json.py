@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.decoders import decoding
 
-from streamfactory.conformance.decoder_runner import decoder_cases, run_decoder
-from streamfactory.conformance.runner import Outcome
+from streamfactory.conformance import DecoderSubject
+from streamfactory.conformance.runner import Outcome, decoder_cases, run
 from streamfactory.decoders.json import streamfactory_decoder
 from streamfactory.decoders.json.decoder import JsonDecoder
 from streamfactory.decoders.json.encoder import JsonEncoder
@@ -30,6 +30,7 @@ from streamfactory.spi.ddl import to_ddl
 
 if TYPE_CHECKING:
     from streamfactory.conformance.case import Case
+    from streamfactory.conformance.decoders import DecoderBench
 
 FIVE = datetime(2013, 1, 1, 5, tzinfo=UTC)
 UNFIT = "the message does not fit the schema"
@@ -56,8 +57,8 @@ def whats(decoded: Decoded) -> list[tuple[int, str, str]]:
 
 
 @pytest.mark.parametrize("case", decoder_cases(), ids=lambda case: case.name)
-def test_kit_proves_it(case: Case) -> None:
-    [result] = run_decoder(streamfactory_decoder(), JsonHarness, cases=[case])
+def test_kit_proves_it(case: Case[DecoderBench]) -> None:
+    [result] = run(DecoderSubject(streamfactory_decoder(), JsonHarness), cases=[case])
     several = case.name == "messages_have_any_number_of_rows"
     expected = Outcome.SKIPPED if several else Outcome.PASSED
     assert result.outcome is expected, result.reason

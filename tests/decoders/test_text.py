@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.decoders import decoding
 
-from streamfactory.conformance.decoder_runner import decoder_cases, run_decoder
-from streamfactory.conformance.runner import Outcome
+from streamfactory.conformance import DecoderSubject
+from streamfactory.conformance.runner import Outcome, decoder_cases, run
 from streamfactory.decoders.text import streamfactory_decoder
 from streamfactory.decoders.text.decoder import TextDecoder
 from streamfactory.decoders.text.encoder import TextEncoder
@@ -28,6 +28,7 @@ from streamfactory.spi.ddl import to_ddl
 
 if TYPE_CHECKING:
     from streamfactory.conformance.case import Case
+    from streamfactory.conformance.decoders import DecoderBench
 
 LINE = r"(?P<host>\S+) (?P<status>[0-9]*)"
 options = partial(decoding.options, streamfactory_decoder())
@@ -38,8 +39,8 @@ def decode(*payloads: bytes, **settings: str) -> Decoded:
 
 
 @pytest.mark.parametrize("case", decoder_cases(), ids=lambda case: case.name)
-def test_kit_proves_it(case: Case) -> None:
-    [result] = run_decoder(streamfactory_decoder(), TextHarness, cases=[case])
+def test_kit_proves_it(case: Case[DecoderBench]) -> None:
+    [result] = run(DecoderSubject(streamfactory_decoder(), TextHarness), cases=[case])
     lacking = {
         "messages_have_any_number_of_rows",
         "undeclared_fields_are_reported_on_request",  # text has the pattern's, or none

@@ -30,7 +30,7 @@ class TlsHarness(FlightHarness):
     """The same over TLS, with certificates of clients checked."""
 
     @classmethod
-    def server_settings(cls) -> Mapping[str, str]:
+    def _server_settings(cls) -> Mapping[str, str]:
         folder = _certificates()
         return {
             "tls.certificate": f"{folder}/server.pem",
@@ -39,7 +39,7 @@ class TlsHarness(FlightHarness):
         }
 
     @classmethod
-    def stream_options(cls) -> Mapping[str, str]:
+    def _stream_options(cls) -> Mapping[str, str]:
         folder = _certificates()
         return {
             "tls.ca": f"{folder}/ca.pem",

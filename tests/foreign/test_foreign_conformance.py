@@ -14,11 +14,12 @@ from tests.foreign.stage import (
     plugins,
 )
 
-from streamfactory.conformance import Outcome, run
+from streamfactory.conformance import Outcome, Subject, run
 from streamfactory.conformance.runner import all_cases
 
 if TYPE_CHECKING:
     from streamfactory.conformance import Case
+    from streamfactory.conformance.bench import Bench
 
 SKIPPED = {
     "no secrets: the type declares none, and has no client to pass one to",
@@ -39,7 +40,7 @@ SKIPPED = {
     "no ability: topic_admin",
     "no ability: truncate",
     "no ability: unreachable",
-    "no ability: visible",
+    "no ability: rows, visible",
     "no ability: write_messages",
     "not claimed: redelivers",
 }
@@ -55,10 +56,10 @@ SKIPPED = {
     ],
     ids=["folder", "growing", "parquet"],
 )
-def test_foreign_files_pass_the_kit(harness: Any, cases: list[Case]) -> None:
+def test_foreign_files_pass_the_kit(harness: Any, cases: list[Case[Bench]]) -> None:
     """Files of Parquet in a folder differ from those of Arrow where they are read."""
     backend = Plugin().streamfactory_backend()
-    results = list(run(backend, harness, plugins(), cases=cases))
+    results = list(run(Subject(backend, harness, plugins()), cases=cases))
     failed = [(r.case.name, r.reason) for r in results if r.outcome is Outcome.FAILED]
     assert failed == []
     reasons = {r.reason for r in results if r.outcome is Outcome.SKIPPED}

@@ -8,7 +8,7 @@ import pytest
 from tests.objects.stage import ObjectHarness, storage_at
 
 from streamfactory.backends.file import streamfactory_backend
-from streamfactory.conformance import Outcome, run
+from streamfactory.conformance import Outcome, Subject, run
 from streamfactory.conformance.runner import all_cases
 from streamfactory.wiring.plugins.manager import PluginManager
 
@@ -47,9 +47,7 @@ def test_topics_in_a_bucket_pass_the_kit(server: ObjectServer, url: str) -> None
     cases = [case for case in all_cases() if case.name not in MADE_UP]
     results = list(
         run(
-            streamfactory_backend(),
-            ObjectHarness,
-            PluginManager(),
+            Subject(streamfactory_backend(), ObjectHarness, PluginManager()),
             cases=cases,
             quick=True,
         )

@@ -15,9 +15,7 @@ class TestSocket(ConformanceSuite):
 def test_writing_is_proved_as_far_as_it_is_claimed() -> None:
     subject = find_subject("socket")
     writing = [case for case in all_cases() if case.writing]
-    results = list(
-        run(subject.backend, subject.harness, subject.plugins, cases=writing)
-    )
+    results = list(run(subject, cases=writing))
     passed = {r.case.name for r in results if r.outcome is Outcome.PASSED}
     assert passed == {
         "an_empty_epoch_commits",

@@ -278,7 +278,7 @@ def test_a_sender_that_breaks_off_leaves_a_loss(
     receiver = receive(forgets)
     forgets.write(0, range(10), end=False)
     stored(receiver, 10)
-    forgets.tear()
+    forgets.server.tear()
     until(lambda: receiver.reports()[0].lost, receiver.reports)
     forgets.server.torn = False
     forgets.write(0, range(10, 12))

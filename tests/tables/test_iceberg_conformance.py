@@ -28,6 +28,6 @@ def test_the_quick_kit_passes() -> None:
     }
     cases = [case for case in all_cases() if case.name in names]
     assert {case.name for case in cases} == names
-    results = list(run(subject.backend, subject.harness, subject.plugins, cases=cases))
+    results = list(run(subject, cases=cases))
     wrong = [r.case.name for r in results if r.outcome is not Outcome.PASSED]
     assert not wrong

@@ -25,7 +25,7 @@ def test_subscribers_pass_the_reading_half() -> None:
 def test_the_cases_of_acknowledgement_run_on_zeromq() -> None:
     subject = find_subject("zeromq")
     cases = [case for case in all_cases() if case.rule == "R12"]
-    results = run(subject.backend, subject.harness, subject.plugins, cases=cases)
+    results = run(subject, cases=cases)
     outcomes = {r.case.name: (r.outcome, r.reason) for r in results}
     assert len(outcomes) == 5
     assert set(outcomes.values()) == {(Outcome.PASSED, "")}
@@ -34,9 +34,7 @@ def test_the_cases_of_acknowledgement_run_on_zeromq() -> None:
 def test_writing_is_proved_as_far_as_it_is_claimed() -> None:
     subject = find_subject("zeromq")
     writing = [case for case in all_cases() if case.writing]
-    results = list(
-        run(subject.backend, subject.harness, subject.plugins, cases=writing)
-    )
+    results = list(run(subject, cases=writing))
     assert [r for r in results if r.outcome is Outcome.FAILED] == []
     passed = {r.case.name for r in results if r.outcome is Outcome.PASSED}
     assert passed == {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -40,13 +41,13 @@ from streamfactory.spi import (
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
-    from pathlib import Path
 
     from streamfactory.spi import (
         Outgoing,
         Partition,
         PartitionInfo,
         Position,
+        StreamConfig,
         WriteContext,
     )
 
@@ -397,3 +398,75 @@ class ReportsOutagesAsTheEnd(redelivering.RedeliveringConsumerFactory):
         self, client_id: str, partition: Partition, fields_to_read: Any = None
     ) -> redelivering.RedeliveringConsumer:
         return _Abandoning(self.config, partition)
+
+
+# --- what went through pickle ---------------------------------------------------
+
+
+def _mute(config: StreamConfig) -> AcknowledgesUntilPickled:
+    made = AcknowledgesUntilPickled(config)
+    made.pickled = True
+    return made
+
+
+@caught_by("a_pickled_factory_acknowledges")
+class AcknowledgesUntilPickled(redelivering.RedeliveringConsumerFactory):
+    """A factory that went through pickle ignores acknowledgements."""
+
+    pickled = False
+
+    def __reduce__(self) -> Any:
+        return _mute, (self.config,)
+
+    def acknowledge(self, position: Position) -> None:
+        if not self.pickled:
+            super().acknowledge(position)
+
+
+class _Timeless(EnvelopesMetadata):
+    def fetch_offsets_at(
+        self, timestamp_ms: int, partitions: Collection[Partition]
+    ) -> Mapping[Partition, int | None]:
+        return dict.fromkeys(partitions)
+
+
+def _timeless(config: StreamConfig) -> FindsTimesUntilPickled:
+    made = FindsTimesUntilPickled(config)
+    made.pickled = True
+    return made
+
+
+@caught_by("another_process_gets_the_same_metadata")
+class FindsTimesUntilPickled(EnvelopesConsumerFactory):
+    """A factory that went through pickle finds no offset by time."""
+
+    pickled = False
+
+    def __reduce__(self) -> Any:
+        return _timeless, (self.config,)
+
+    def create_metadata_provider(self, client_id: str) -> EnvelopesMetadata:
+        kind = _Timeless if self.pickled else EnvelopesMetadata
+        return kind(Path(self.config["folder"]))
+
+
+# --- values -----------------------------------------------------------------------
+
+
+class _EmptyIsNull(EnvelopesConsumer):
+    def _rows(self, messages: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+        return super()._rows([{**m, "value": m["value"] or None} for m in messages])
+
+
+@caught_by("any_bytes_come_back_as_they_were_written")
+class ReturnsEmptyValuesAsNull(EnvelopesConsumerFactory):
+    """An empty value is returned as null."""
+
+    def create_partition_level_consumer(
+        self,
+        client_id: str,
+        partition: Partition,
+        fields_to_read: Sequence[str] | None = None,
+    ) -> EnvelopesConsumer:
+        path = Path(self.config["folder"]) / f"{partition.id}.jsonl"
+        return _EmptyIsNull(path, partition)

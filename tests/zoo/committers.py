@@ -143,6 +143,23 @@ class StoresTheSummaryOfOneTask(Changed):
         ]
 
 
+@caught_by("each_of_five_epochs_is_remembered_whole")
+class StoresThePreviousSummary(Changed):
+    """A committer stores the summary of its previous epoch with each epoch."""
+
+    _previous: Summary | None = None
+
+    def changed_messages(
+        self, messages: Sequence[CommitMessage]
+    ) -> Sequence[CommitMessage]:
+        own = sum((message.summary for message in messages), Summary())
+        stored, self._previous = self._previous or own, own
+        return [
+            replace(message, summary=Summary() if index else stored)
+            for index, message in enumerate(messages)
+        ]
+
+
 @caught_by("different_content_is_detected_on_request")
 class StoresTheNumberOfRowsOnly(Changed):
     """Of a summary only the number of rows is stored."""

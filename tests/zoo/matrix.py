@@ -17,7 +17,7 @@ from tests.conformance.parts import with_needs
 from tests.zoo import capabilities, committers, processes, readers, servers, writers
 from tests.zoo.registry import ZOO, BrokenBackend
 
-from streamfactory.conformance import bench, leaks, patience
+from streamfactory.conformance import Subject, bench, leaks, patience
 from streamfactory.conformance.case import CASES, Case
 from streamfactory.conformance.runner import Outcome, all_cases, run
 from streamfactory.spi import Backend, hookimpl
@@ -25,6 +25,8 @@ from streamfactory.wiring.plugins.manager import PluginManager
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from streamfactory.conformance.bench import Bench
 
 __all__ = [
     "PAGE",
@@ -71,7 +73,7 @@ def plugins_for(backend: Backend) -> PluginManager:
 
 
 def failed_cases(
-    broken: BrokenBackend, cases: Iterable[Case] | None = None, seed: int = 0
+    broken: BrokenBackend, cases: Iterable[Case[Bench]] | None = None, seed: int = 0
 ) -> list[str]:
     """The names of those cases, by default of the whole kit, that a backend fails.
 
@@ -81,14 +83,8 @@ def failed_cases(
     quick = not CASES[broken.caught_by].slow
     plugins = plugins_for(broken.backend)
     with hurried():
-        results = run(
-            broken.backend,
-            broken.harness,
-            plugins,
-            cases=cases,
-            quick=quick,
-            seed=seed,
-        )
+        subject = Subject(broken.backend, broken.harness, plugins)
+        results = run(subject, cases=cases, quick=quick, seed=seed)
         return [r.case.name for r in results if r.outcome is Outcome.FAILED]
 
 
@@ -112,7 +108,7 @@ _HURRY: Final = (
 )
 
 
-def sampled_cases(broken: BrokenBackend, others: int) -> list[Case]:
+def sampled_cases(broken: BrokenBackend, others: int) -> list[Case[Bench]]:
     """The case that catches a backend and a seeded sample of others, in their order.
 
     With each case come those that it needs: a case whose needs fail is not run.

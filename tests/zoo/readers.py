@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -546,3 +547,64 @@ class ReportsALatestNeverReached(LogConsumer):
         fetched = super().fetch_messages(start, end, limits)
         latest = None if fetched.latest is None else fetched.latest + 5
         return replace(fetched, latest=latest)
+
+
+@caught_by("reads_of_any_size_are_whole")
+class DropsRowsBeyondABlock(LogConsumer):
+    """Of each result only the first 512 rows are returned, and the others skipped."""
+
+    def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
+        fetched = super().fetch_messages(start, end, limits)
+        if fetched.rows is None:
+            return fetched
+        return replace(fetched, rows=fetched.rows.slice(0, 512))
+
+
+@caught_by("small_byte_limits_return_the_same_rows")
+class DropsRowsBeyondMaxBytes(LogConsumer):
+    """Rows beyond `max_bytes` are left out, and skipped."""
+
+    def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
+        whole = replace(limits, max_bytes=2**20)
+        fetched = super().fetch_messages(start, end, whole)
+        if fetched.rows is None or fetched.rows.nbytes <= limits.max_bytes:
+            return fetched
+        return replace(fetched, rows=fetched.rows.slice(0, 1))
+
+
+class _Deaf(LogConsumer):
+    def wake(self) -> None:
+        pass
+
+
+def _unpickled(config: Any) -> ZooConsumers:
+    made = WakesUntilPickled(config)
+    made.CONSUMER = _Deaf  # type: ignore[misc]  # of this factory only
+    return made
+
+
+@caught_by("a_fetch_of_the_authors_ends_by_wake")
+class WakesUntilPickled(ZooConsumers):
+    """Consumers of a factory that went through pickle ignore `wake`."""
+
+    def __reduce__(self) -> Any:
+        return _unpickled, (self.config,)
+
+
+class _Descriptor:
+    """A file that is closed when nothing refers to it."""
+
+    def __init__(self) -> None:
+        self._number = os.open(os.devnull, os.O_RDONLY)
+
+    def __del__(self) -> None:
+        os.close(self._number)
+
+
+@caught_by("closed_consumers_keep_no_connection")
+class LeavesClosingToTheCollector(LogConsumer):
+    """`close` leaves open what the first fetch opens."""
+
+    def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
+        self._opened = _Descriptor()
+        return super().fetch_messages(start, end, limits)

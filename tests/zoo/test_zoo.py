@@ -22,6 +22,7 @@ from tests.zoo.servers import TlsHarness
 
 from streamfactory.backends.memory import streamfactory_backend
 from streamfactory.backends.memory.harness import MemoryHarness
+from streamfactory.conformance import Subject
 from streamfactory.conformance.runner import Outcome, all_cases, run, run_case
 from streamfactory.conformance.specimens import durable, envelopes, forgetful
 
@@ -82,7 +83,7 @@ def test_a_correct_backend_passes_the_case(
     backend: Backend, harness: type[Any], case: str
 ) -> None:
     [found] = [one for one in all_cases() if one.name == case]
-    result = run_case(found, backend, harness, plugins_for(backend), {})
+    result = run_case(found, Subject(backend, harness, plugins_for(backend)))
     assert (result.outcome, result.reason) == (Outcome.PASSED, "")
 
 
@@ -140,7 +141,7 @@ def test_needed_cases_run_first() -> None:
 def test_a_type_that_only_writes_passes_the_writing_half() -> None:
     backend = replace(streamfactory_backend(), consumer_factory=None)
     plugins = plugins_for(backend)
-    results = list(run(backend, MemoryHarness, plugins, quick=True))
+    results = list(run(Subject(backend, MemoryHarness, plugins), quick=True))
     by_half = {
         writing: {r.outcome for r in results if r.case.writing is writing}
         for writing in (True, False)

@@ -196,3 +196,11 @@ class InventsALastCommit(LogCommitter):
 
     def last(self) -> Any:
         return super().last() or LastCommit(-1)
+
+
+@caught_by("writes_of_any_size_are_whole")
+class DropsRowsBeyondAPage(LogWriter):
+    """Of each write only the first 512 rows are written."""
+
+    def write(self, outgoing: Any) -> None:
+        super().write(replace(outgoing, rows=outgoing.rows.slice(0, 512)))

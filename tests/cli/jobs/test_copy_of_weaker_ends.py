@@ -209,7 +209,7 @@ def test_rows_before_a_torn_end_are_kept(
         def tell(rows: int) -> None:
             if rows == 3 and not losses:
                 losses.append(rows)
-                queue.tear()
+                queue.server.tear()
 
         with pytest.raises(ConnectionFailed) as caught:
             copy.run(threading.Event(), follow=True, on_progress=tell)

@@ -33,7 +33,7 @@ def harness(tmp_path: Path) -> Iterator[RedisHarness]:
 
 @pytest.fixture
 def client(harness: RedisHarness) -> Iterator[Any]:
-    with connect(harness.address()) as made:
+    with connect(harness._address()) as made:
         yield made
 
 

@@ -164,7 +164,7 @@ class NatsHarness:
         NatsHarness._server = server
 
     @classmethod
-    def servers(cls) -> str:
+    def _servers(cls) -> str:
         """Where the server is."""
         assert NatsHarness._server is not None
         return f"nats://{NatsHarness._server.address}"
@@ -178,7 +178,7 @@ class NatsHarness:
         return {
             "streamType": "nats",
             "stream.nats.topic.name": self.topic,
-            "stream.nats.servers": self.servers(),
+            "stream.nats.servers": self._servers(),
             "stream.nats.user": "harness",
             "stream.nats.password": _PASSWORD,
             "stream.nats.decoder.class.name": "raw",
@@ -366,7 +366,7 @@ class NatsHarness:
     def _call(self, work: Callable[[Client], Awaitable[T]]) -> T:
         async def connected() -> T:
             client = await nats.connect(
-                self.servers(),
+                self._servers(),
                 allow_reconnect=False,
                 user="harness",
                 password=_PASSWORD,

@@ -161,7 +161,7 @@ class RedisHarness:
         RedisHarness._server = server
 
     @classmethod
-    def address(cls) -> str:
+    def _address(cls) -> str:
         """Where the server is."""
         assert RedisHarness._server is not None
         return RedisHarness._server.address
@@ -175,14 +175,14 @@ class RedisHarness:
         return {
             "streamType": "redis",
             "stream.redis.topic.name": self.topic,
-            "stream.redis.address": self.address(),
+            "stream.redis.address": self._address(),
             "stream.redis.password": _PASSWORD,
             "stream.redis.decoder.class.name": "raw",
             "stream.redis.delete.acknowledged": "true",
         }
 
     def partitions(self) -> Sequence[int]:
-        with connect(self.address()) as client:
+        with connect(self._address()) as client:
             return range(int(client.hget(self._key("topic"), "partitions")))
 
     def write(self, partition: int, numbers: Sequence[int]) -> None:
@@ -201,11 +201,11 @@ class RedisHarness:
         return [int(value) for value in rows.column("value").to_pylist()]
 
     def grow(self, partitions: int) -> None:
-        with connect(self.address()) as client:
+        with connect(self._address()) as client:
             client.hset(self._key("topic"), "partitions", partitions)
 
     def truncate(self, partition: int, messages: int) -> None:
-        with connect(self.address()) as client:
+        with connect(self._address()) as client:
             key = self._key(partition)
             client.xtrim(key, client.xlen(key) - messages, approximate=False)
 
@@ -218,7 +218,7 @@ class RedisHarness:
         self._append(partition, {"key": "gone"})
 
     def gap(self, partition: int, offsets: int) -> None:
-        with connect(self.address()) as client:
+        with connect(self._address()) as client:
             for _ in range(offsets):
                 client.xdel(self._key(partition), self._append(partition, {"n": "0"}))
 
@@ -238,7 +238,7 @@ class RedisHarness:
 
     def acknowledged(self) -> Mapping[int, int]:
         found = {}
-        with connect(self.address()) as client:
+        with connect(self._address()) as client:
             for number in self.partitions():
                 first = client.xrange(self._key(number), count=1)
                 last = int(self._last(client, number))
@@ -250,7 +250,7 @@ class RedisHarness:
         return pa.record_batch({"value": pa.array(values, pa.binary())})
 
     def visible(self) -> Mapping[int, Sequence[int]]:
-        with connect(self.address()) as client:
+        with connect(self._address()) as client:
             # One transaction: all partitions as of one moment.
             reading = client.pipeline()
             for number in self.partitions():
@@ -262,17 +262,17 @@ class RedisHarness:
 
     def close(self) -> None:
         if self.topic:
-            with connect(self.address()) as client:
+            with connect(self._address()) as client:
                 client.delete(*client.scan_iter(match=self._key("*")), self.topic)
 
     def _describe(self, partitions: int) -> None:
-        with connect(self.address()) as client:
+        with connect(self._address()) as client:
             described = {"incarnation": uuid.uuid4().hex, "partitions": partitions}
             client.hset(self._key("topic"), mapping=described)
 
     def _append(self, partition: int, fields: Mapping[str, Any]) -> Any:
         """Add an entry, stored now; its id."""
-        with connect(self.address()) as client:
+        with connect(self._address()) as client:
             number = int(self._last(client, partition)) + 1
             seconds, micros = client.time()
             stored = {"stored": seconds * 1_000_000 + micros, **fields}

@@ -1,0 +1,119 @@
+"""R10, R11, R12: factories that went through pickle, and calls that are woken."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from streamfactory.conformance.bench import BYTES
+from streamfactory.conformance.case import case
+from streamfactory.conformance.cases.acknowledging import acknowledge, read, released
+from streamfactory.conformance.cases.reading import ROWS
+from streamfactory.conformance.children import elsewhere
+from streamfactory.conformance.expectations import expect, require
+from streamfactory.conformance.harness import ShowsAcknowledged
+from streamfactory.conformance.spark import ship
+from streamfactory.spi import (
+    ConsumerFactory,
+    FetchLimits,
+    Partition,
+    PartitionLevelConsumer,
+    Unsupported,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from streamfactory.conformance.bench import Bench
+
+_MESSAGES: Final = 20
+_LONG: Final = 6.0
+"""Seconds that a fetch may wait: only ``wake`` ends it sooner."""
+
+
+@case(
+    "R12",
+    abilities=(ShowsAcknowledged,),
+    overrides=(ConsumerFactory.acknowledge,),
+    hint="what acknowledge needs is not pickled, and its absence is ignored",
+    needs=("only_what_is_acknowledged_is_released",),
+)
+def a_pickled_factory_acknowledges(bench: Bench) -> None:
+    """A factory that was used and pickled releases what it acknowledges."""
+    number, factory = bench.create(messages=_MESSAGES), bench.factory()
+    bench.provider(factory).fetch_partitions([bench.topic], ())
+    factory_again = bench.closing(ship(factory))
+    factory.close()
+    bench.note("the factory goes through pickle")
+    rows = read(bench, number, factory_again)
+    expect([n for _, n in rows], bench.written[number], "messages read")
+    middle = rows[_MESSAGES // 2][0]
+    acknowledge(bench, factory_again, number, middle)
+    wanted = {number: middle}
+    expect(released(bench, wanted), wanted, "released by the pickled factory")
+
+
+@case(
+    "R11",
+    claims=("replayable", "shared"),
+    slow=True,
+    hint="a part of the factory is not pickled, and its methods go on without it",
+    needs=(*ROWS, "another_process_reads_the_same"),
+)
+def another_process_gets_the_same_metadata(bench: Bench) -> None:
+    """Schema, topics and offsets by time of a pickled factory are those of this one."""
+    number, factory = bench.create(messages=_MESSAGES), bench.factory()
+    partition = bench.partition(number)
+    mine = _metadata(factory, partition)
+    expect(_metadata(bench.closing(ship(factory)), partition), mine, "after pickle")
+    bench.note("in another process")
+    expect(elsewhere(_metadata, factory, partition), mine, "in another process")
+
+
+def _metadata(factory: ConsumerFactory, partition: Partition) -> dict[str, Any]:
+    """What a provider answers, by method; without those that it does not support."""
+    provider = factory.create_metadata_provider("metadata")
+    calls: dict[str, Callable[[], Any]] = {
+        "fetch_schema": lambda: provider.fetch_schema(partition.topic),
+        "fetch_topics": lambda: partition.topic in provider.fetch_topics(),
+        "fetch_offsets_at": lambda: dict(provider.fetch_offsets_at(0, {partition})),
+    }
+    found: dict[str, Any] = {}
+    for name, call in calls.items():
+        try:
+            found[name] = call()
+        except Unsupported as error:
+            found[name] = type(error).__name__
+    provider.close()
+    return found
+
+
+@case(
+    "R10",
+    overrides=(PartitionLevelConsumer.wake,),
+    hint="wake sets what a blocked fetch does not look at",
+    needs=ROWS,
+)
+def a_fetch_of_the_authors_ends_by_wake(bench: Bench) -> None:
+    """A blocked `fetch_messages` of a pickled factory returns soon after wake."""
+    number = bench.create()
+    start = bench.infos()[number].earliest
+    consumer = bench.consumer(number, bench.closing(ship(bench.factory())))
+    limits = FetchLimits(100, BYTES, _LONG)
+    ended: list[float] = []
+
+    def fetch() -> None:
+        consumer.fetch_messages(start, None, limits)
+        ended.append(time.monotonic())
+
+    thread = threading.Thread(target=fetch, name="conformance-woken")
+    thread.start()
+    time.sleep(0.3)  # so that it waits: this is about waiting, not about starting
+    if ended:
+        bench.narrow("a fetch without messages returned before it could be woken")
+    woken = time.monotonic()
+    consumer.wake()
+    thread.join(_LONG)
+    took = (ended[0] if ended else time.monotonic()) - woken
+    require(took < _LONG / 4, f"a fetch returned {took:.1f} s after wake")
