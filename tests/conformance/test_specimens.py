@@ -53,6 +53,7 @@ NO_ENVELOPES = {
 NO_TIMES = {"no ability: fetch_offsets_at, write_messages", "no ability: fetch_topics"}
 NO_GAP, NO_FINISH = "no ability: gap", "no ability: finish"
 NO_VISIBLE = "no ability: rows, visible"
+NO_WAKE = "no ability: wake"
 NOT_BY_TASK = "not claimed: epoch_visibility=task"
 
 
@@ -107,6 +108,7 @@ NOT_BY_TASK = "not claimed: epoch_visibility=task"
                 READ_ONLY,
                 NO_TOMBSTONES,
                 NO_VISIBLE,
+                NO_WAKE,
                 "no ability: topic_admin",
                 *NO_ENVELOPES,
                 *NO_TIMES,
@@ -127,6 +129,7 @@ NOT_BY_TASK = "not claimed: epoch_visibility=task"
                 READ_ONLY,
                 NO_TOMBSTONES,
                 NO_VISIBLE,
+                NO_WAKE,
                 "no ability: topic_admin",
                 NO_FINISH,
                 *NO_ENVELOPES,

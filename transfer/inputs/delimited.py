@@ -68,7 +68,8 @@ class CsvInput(TextInput):
         if _QUOTE not in data:
             return ends
         quotes = _quotes(octets, ord(self._options.delimiter))
-        return ends[np.searchsorted(quotes, ends) % 2 == 0]
+        outside: Ends = ends[np.searchsorted(quotes, ends) % 2 == 0]
+        return outside
 
     def messages(self, data: bytes) -> pa.Array:
         """One message: it may have any number of records."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -126,7 +126,7 @@ def _suspects(messages: pa.Array, schema: pa.Schema) -> list[int]:
         text = json.dumps(name, ensure_ascii=False).encode()
         odd |= np.asarray(pc.count_substring(messages, text)) > 1
     odd |= np.asarray(pc.match_substring(messages, b"\\u"))
-    return cast("list[int]", np.flatnonzero(odd).tolist())
+    return np.flatnonzero(odd).tolist()
 
 
 def _names(fields: list[pa.Field]) -> tuple[set[str], bool]:

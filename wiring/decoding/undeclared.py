@@ -128,7 +128,8 @@ def _of_words(mask: Mask) -> Mask:
     def of(array: pa.Array) -> np.ndarray:
         found = np.append(mask(array.dictionary), False)
         places = array.indices.cast(pa.int64()).fill_null(-1).to_numpy()
-        return found[places]
+        chosen: np.ndarray = found[places]
+        return chosen
 
     return of
 
