@@ -67,6 +67,7 @@ NOT_BY_TASK = "not claimed: epoch_visibility=task"
             {
                 NO_SECRETS,
                 NO_TOMBSTONES,
+                NO_WAKE,
                 NOT_BY_TASK,
                 NO_GAP,
                 NO_FINISH,
@@ -87,6 +88,8 @@ NOT_BY_TASK = "not claimed: epoch_visibility=task"
             envelopes.EnvelopesHarness,
             {
                 NO_SECRETS,
+                NO_WAKE,
+                "rows are not the bytes of messages",
                 "not claimed: durable",
                 "not claimed: epoch_visibility",
                 "not claimed: epoch_visibility=whole",
