@@ -68,6 +68,7 @@ NOT_BY_TASK = "not claimed: epoch_visibility=task"
                 NO_SECRETS,
                 NO_TOMBSTONES,
                 NO_WAKE,
+                "rows are not the bytes of messages",
                 NOT_BY_TASK,
                 NO_GAP,
                 NO_FINISH,
@@ -89,7 +90,6 @@ NOT_BY_TASK = "not claimed: epoch_visibility=task"
             {
                 NO_SECRETS,
                 NO_WAKE,
-                "rows are not the bytes of messages",
                 "not claimed: durable",
                 "not claimed: epoch_visibility",
                 "not claimed: epoch_visibility=whole",
