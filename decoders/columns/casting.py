@@ -79,6 +79,14 @@ class Casting:
             faults.append(Fault(rows, "null", what))
         return cast, faults
 
+    def fits(self, texts: pa.StringArray, want: pa.DataType) -> bool:
+        """Whether all texts are of a type; the bad ones are not searched for."""
+        try:
+            self._parse(texts, want)
+        except pa.ArrowInvalid:
+            return False
+        return True
+
     def _nested(
         self, column: pa.Array, want: pa.DataType, path: str
     ) -> tuple[pa.Array, list[Fault]]:

@@ -62,8 +62,7 @@ def fitting(texts: pa.RecordBatch) -> pa.Schema:
     )
     fields, casting = [], Casting(exact=True)
     for name, column in zip(texts.schema.names, texts.columns, strict=True):
-        tried = (pa.field(name, kind) for kind in kinds)
-        fits = (one for one in tried if not casting.cast(column, one)[1])
+        fits = (pa.field(name, kind) for kind in kinds if casting.fits(column, kind))
         known = column.null_count < len(column)
         text = pa.field(name, pa.string())
         found = next(fits, text) if known else text

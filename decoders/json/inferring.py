@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -15,6 +15,8 @@ from streamfactory.spi import SchemaUnknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+_FEW: Final = 100
 
 
 def infer(
@@ -52,7 +54,12 @@ def infer(
         msg = f"{len(lines)} messages have a field with values of different types"
         raise SchemaUnknown(msg, remedy="declare the schema") from None
     sample = pa.array(lines, pa.binary())
-    return declarable(rows, lambda tried: decodes(sample, tried))
+
+    def fits(tried: pa.Schema) -> bool:
+        # Most types that do not fit fail at once: every bad value takes its time.
+        return decodes(sample[:_FEW], tried) and decodes(sample, tried)
+
+    return declarable(rows, fits)
 
 
 def _object(text: str) -> dict[str, Any] | None:

@@ -298,10 +298,10 @@ class _Decoders:
                 text = "exact"
             if text is None:
                 continue
-            value = parsed[option.key] = option.parse(text)
-            if option.key == "schema" and option.validator is not None:
-                problem = option.validator(value)
-                if problem is not None:
-                    msg = f"{self._name}: the schema {problem}"
-                    raise SchemaMismatch(msg, remedy="declare other columns")
+            try:
+                parsed[option.key] = option.parse(text)
+            except ValueError as error:  # a type or a name that the format lacks
+                msg = f"{self._name}: the {option.key} {error}"
+                remedy = "declare other columns, or rename them"
+                raise SchemaMismatch(msg, remedy=remedy) from error
         return parsed
