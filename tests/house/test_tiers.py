@@ -173,6 +173,20 @@ def test_a_long_or_slow_test_states_its_reason(
     assert tiers.has_reason(marker.mark) is good
 
 
+def test_shares_have_each_file_once(suite: dict[str, Any]) -> None:
+    shares = [tiers.Share.parse(f"{number}/3") for number in (1, 2, 3)]
+    files = {one["file"] for one in suite.values()}
+    parts = [{file for file in files if share.has(file)} for share in shares]
+    assert sum(map(len, parts)) == len(set().union(*parts)) == len(files)
+    assert all(len(part) > len(files) / 5 for part in parts)
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "1", "a/b", ""])
+def test_other_shares_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="no share such as 1/3"):
+        tiers.Share.parse(text)
+
+
 def test_the_report_adds_up() -> None:
     seconds = {"tests/a/test_x.py::one": 2.0, "tests/b/test_y.py::two": 5.0}
     costs = {

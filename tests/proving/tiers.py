@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 import time
+import zlib
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,9 +91,38 @@ TIERS: Final = {
 }
 
 
+@dataclass(frozen=True)
+class Share:
+    """One of several parts of a tier, which together have each test once."""
+
+    number: int
+    """From 1."""
+    of: int
+
+    @classmethod
+    def parse(cls, text: str) -> Share:
+        """Read ``2/3``.
+
+        Raises:
+            ValueError: It is no such text.
+        """
+        found = re.fullmatch(r"(\d{1,3})/(\d{1,3})", text)
+        if not found or not 1 <= int(found[1]) <= int(found[2]):
+            msg = f"{text!r} is no share such as 1/3"
+            raise ValueError(msg)
+        return cls(int(found[1]), int(found[2]))
+
+    def has(self, path: str) -> bool:
+        """Whether the tests of a file are in this share: they use the same fixtures."""
+        return zlib.crc32(path.encode()) % self.of == self.number - 1
+
+
 def add_options(parser: pytest.Parser) -> None:
-    """Declare ``--tier``."""
+    """Declare ``--tier`` and ``--share``."""
     parser.addoption("--tier", choices=TIERS, help="run the tests of one tier")
+    parser.addoption(
+        "--share", type=Share.parse, help="run a share of the tests: 1/3, 2/3 or 3/3"
+    )
 
 
 def mark(items: Iterable[pytest.Item]) -> None:
@@ -172,14 +202,17 @@ def belongs(item: pytest.Item, tier: str) -> bool:
 
 
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the tests of other tiers than the one asked for."""
-    tier = config.getoption("tier")
-    if tier is None:
-        return
-    chosen = [item for item in items if belongs(item, tier)]
-    left_out = [item for item in items if not belongs(item, tier)]
+    """Deselect the tests of other tiers and shares than those asked for."""
+    tier, share = config.getoption("tier"), config.getoption("share")
+    chosen, left_out = [], []
+    for item in items:
+        runs = tier is None or belongs(item, tier)
+        if share is not None:
+            runs &= share.has(item.path.relative_to(ROOT).as_posix())
+        (chosen if runs else left_out).append(item)
     items[:] = chosen
-    config.hook.pytest_deselected(items=left_out)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
 
 
 class Times:
