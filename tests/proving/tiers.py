@@ -204,7 +204,8 @@ def belongs(item: pytest.Item, tier: str) -> bool:
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect the tests of other tiers and shares than those asked for."""
     tier, share = config.getoption("tier"), config.getoption("share")
-    chosen, left_out = [], []
+    chosen: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
     for item in items:
         runs = tier is None or belongs(item, tier)
         if share is not None:
