@@ -52,4 +52,5 @@ def test_writing_is_proved_as_far_as_it_is_claimed() -> None:
         "not claimed: epoch_visibility",
         "not claimed: idempotent",
         "CARRIES names nothing, or consumers answer typed rows",
+        "rows are not the bytes of messages",
     }
