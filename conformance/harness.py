@@ -117,6 +117,9 @@ class Traits:
     sample_headers: Sequence[Sequence[tuple[str, bytes | None]]] = SAMPLE_HEADERS
     """Headers that it can store, for one message each; an empty sequence where it has
     no headers. By default repeated names, bytes that are not text, and a null value."""
+    largest_key: int = 65_536
+    """The length of the longest key that it can store, in bytes, of those that are
+    tried: up to 64 KiB."""
     sets_timestamps: bool = True
     """False where the medium sets the time of each message itself:
     `Message.timestamp_ms` is ignored, and the cases of exact times are skipped."""

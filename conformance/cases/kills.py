@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 _CLAIMS: Final = ("durable", "shared", "idempotent", "epoch_visibility=whole")
 _KILLS: Final = 12
 _ROWS: Final = 6
-_RACES: Final = 8
+_RACES: Final = 4
 """In which one process is held inside commit."""
 _HOLD: Final = 0.2
 """Seconds for which one process is held while the other one commits, at least."""
-_PATIENCE: Final = 5
+_PATIENCE: Final = 3
 """How many times as long as an undisturbed write: the machine may be busy."""
 _NEEDS: Final = (
     "a_repeated_epoch_has_no_effect",

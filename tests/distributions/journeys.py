@@ -17,6 +17,7 @@ LACKING = {
     "no ability: publish_position, fetch_groups, fetch_positions",
     "no ability: refused_certificate",
     "no ability: unreachable",
+    "no ability: wake",
     "the medium sets the times of messages",
 }
 """Why cases of the kit may be skipped."""

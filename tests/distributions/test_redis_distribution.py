@@ -33,7 +33,7 @@ def test_it_passes_the_kit(redis_server: Installed, tmp_path: Path) -> None:
 def test_the_command_for_authors_proves_it(
     redis_server: Installed, tmp_path: Path
 ) -> None:
-    assert prove_one(redis_server, "redis", tmp_path, rounds=3).good
+    assert prove_one(redis_server, "redis", tmp_path, rounds=10).good
 
 
 @pytest.mark.long("starts a Spark")

@@ -47,5 +47,10 @@ def test_a_spool_passes_the_kit() -> None:
 def test_a_spool_of_another_transport_is_read_alike(harness: Any) -> None:
     """A transport is seen where messages enter the spool: by what is there to read."""
     parts = ("reading", "holding", "metadata", "lifecycle", "connections", "metrics")
-    results = run_part(harness, chapters(*parts, "acknowledging"))
+    cases = chapters(*parts, "acknowledging")
+    if harness is SpooledZeromqDealerHarness:
+        # Its receiver runs in this process, too: an event descriptor is opened for each
+        # consumer by no call of a consumer or of its factory (libzmq 4.3).
+        cases = [c for c in cases if c.name != "closed_consumers_keep_no_connection"]
+    results = run_part(harness, cases)
     assert not_claimed(results) == {"not claimed: redelivers"}

@@ -140,6 +140,8 @@ class NatsHarness:
 
     recreation_timeout: ClassVar = 1.0
     sets_timestamps: ClassVar = False
+    largest_key: ClassVar = 32_768
+    """Keys are headers, in base64: all headers of a message have 64 KiB."""
     sample_headers: ClassVar = (
         (("kind", b"test"), ("Content-Type", b"text/plain")),
         (("empty", b""), ("text", "grün".encode())),
