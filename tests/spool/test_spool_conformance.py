@@ -49,8 +49,8 @@ def test_a_spool_of_another_transport_is_read_alike(harness: Any) -> None:
     parts = ("reading", "holding", "metadata", "lifecycle", "connections", "metrics")
     cases = chapters(*parts, "acknowledging")
     if harness is SpooledZeromqDealerHarness:
-        # Its receiver runs in this process, too: an event descriptor is opened for each
-        # consumer by no call of a consumer or of its factory (libzmq 4.3).
+        # An event descriptor stays open for each consumer. It is opened outside of the
+        # calls of consumer and factory; the cause is not known.
         cases = [c for c in cases if c.name != "closed_consumers_keep_no_connection"]
     results = run_part(harness, cases)
     assert not_claimed(results) == {"not claimed: redelivers"}
