@@ -48,20 +48,20 @@ def no_such_partition(topic: str, partition: int, count: int) -> TopicNotFound:
     return TopicNotFound(what, partition=place)
 
 
-def check_range(topic: str, lane: PartitionBounds, start: int) -> None:
+def check_range(topic: str, partition: PartitionBounds, start: int) -> None:
     """Refuse an offset that a partition does not have.
 
     Raises:
         OffsetOutOfRange: data_loss.
     """
-    earliest, latest = lane.earliest, lane.latest
+    earliest, latest = partition.earliest, partition.latest
     if not earliest <= start <= latest:
         msg = f"offset {start} is out of range: available are {earliest} to {latest}"
         raise OffsetOutOfRange(
             msg,
             earliest=earliest,
             latest=latest,
-            partition=Partition(topic, lane.id),
+            partition=Partition(topic, partition.id),
             offset=start,
         )
 

@@ -40,7 +40,7 @@ class LogHarness:
         self.store.create(self.topic, _SCHEMA, partitions)
 
     def partitions(self) -> Sequence[int]:
-        return [lane.id for lane in self._log.bounds()]
+        return [partition.id for partition in self._log.bounds()]
 
     def write(self, partition: int, numbers: Sequence[int]) -> None:
         stage = self._log.stage(uuid.uuid4().hex)
@@ -75,10 +75,10 @@ class LogHarness:
 
     def visible(self) -> Mapping[int, Sequence[int]]:
         seen: dict[int, list[int]] = {}
-        for lane in self._log.bounds():
-            numbers, at = seen.setdefault(lane.id, []), lane.earliest
-            while at < lane.latest:
-                part = self._log.read(lane.id, at, max_rows=2**31, max_bytes=2**62)
+        for partition in self._log.bounds():
+            numbers, at = seen.setdefault(partition.id, []), partition.earliest
+            while at < partition.latest:
+                part = self._log.read(partition.id, at, max_rows=2**31, max_bytes=2**62)
                 assert part.rows is not None
                 numbers += self.numbers(part.rows)
                 at += part.rows.num_rows

@@ -293,29 +293,47 @@ class Log(WritableLog):
 
     def retain(self, retention: Retention, hold: Mapping[int, int]) -> None:
         bounds = self.bounds()
-        kept = {lane.id: lane.earliest for lane in bounds}
+        kept = {partition.id: partition.earliest for partition in bounds}
 
         def keep_from(offsets: Mapping[int, int]) -> None:
-            kept.update({lane: max(kept[lane], at) for lane, at in offsets.items()})
+            kept.update(
+                {
+                    partition: max(kept[partition], at)
+                    for partition, at in offsets.items()
+                }
+            )
 
         if retention.rows is not None:
-            keep_from({lane.id: lane.latest - retention.rows for lane in bounds})
+            keep_from(
+                {
+                    partition.id: partition.latest - retention.rows
+                    for partition in bounds
+                }
+            )
         if retention.size is not None:
-            keep_from({lane.id: self._newest(lane, retention.size) for lane in bounds})
+            keep_from(
+                {
+                    partition.id: self._newest(partition, retention.size)
+                    for partition in bounds
+                }
+            )
         if retention.age is not None:
             oldest = int(self.clock() - retention.age * 1000)
             young = self.offsets_at(oldest, kept)
-            latest = {lane.id: lane.latest for lane in bounds}
+            latest = {partition.id: partition.latest for partition in bounds}
             keep_from({i: latest[i] if at is None else at for i, at in young.items()})
-        moved = {lane: min(at, hold.get(lane, at)) for lane, at in kept.items()}
+        moved = {
+            partition: min(at, hold.get(partition, at))
+            for partition, at in kept.items()
+        }
         moved = {i: at for i, at in moved.items() if at > bounds[i].earliest}
         if moved:
             self.truncate(moved)
 
-    def _newest(self, lane: PartitionBounds, most: int) -> int:
+    def _newest(self, partition: PartitionBounds, most: int) -> int:
         """Return the first offset of the newest rows of so many bytes."""
-        at = lane.latest
-        for base, end, size in reversed(self.sizes(lane.id)):
+        at = partition.latest
+        for base, end, size in reversed(self.sizes(partition.id)):
             if size > most:
                 return end - most * (end - base) // size
             most -= size
@@ -325,18 +343,20 @@ class Log(WritableLog):
     def verify(self) -> Verification:
         rows, problems = 0, []
         validator = BatchValidator(self.schema)
-        for lane in self.bounds():
-            at: int | None = lane.earliest
-            while at is not None and at < lane.latest:
+        for partition in self.bounds():
+            at: int | None = partition.earliest
+            while at is not None and at < partition.latest:
                 try:
-                    part = self.read(lane.id, at, max_rows=_MOST, max_bytes=_MOST)
+                    part = self.read(partition.id, at, max_rows=_MOST, max_bytes=_MOST)
                     assert part.rows is not None
                     validator.validate(part.rows)
                 except (StreamError, ValueError) as error:
-                    problems.append(f"partition {lane.id}, offset {at}: {error}")
+                    problems.append(f"partition {partition.id}, offset {at}: {error}")
                     if len(problems) >= _REPORTED:
                         break
-                    behind = (base for base, _, _ in self.sizes(lane.id) if base > at)
+                    behind = (
+                        base for base, _, _ in self.sizes(partition.id) if base > at
+                    )
                     at = next(behind, None)
                 else:
                     rows += part.rows.num_rows

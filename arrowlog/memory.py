@@ -91,7 +91,7 @@ class MemoryLog(Log):
         self.name = name
         self.schema = schema.remove_metadata()
         self.incarnation = uuid.uuid4().hex
-        self._lanes = [MemoryPartition() for _ in range(partitions)]
+        self._partitions = [MemoryPartition() for _ in range(partitions)]
         self._writers: dict[str, _Writer] = {}
         self._staged: dict[str, _Sealed] = {}
         self._changed = threading.Condition()
@@ -101,17 +101,17 @@ class MemoryLog(Log):
     def bounds(self) -> Sequence[PartitionBounds]:
         with self._changed:
             self._check_there()
-            return [self._bounds(number) for number in range(len(self._lanes))]
+            return [self._bounds(number) for number in range(len(self._partitions))]
 
     def read(
         self, partition: int, start: int, *, max_rows: int, max_bytes: int
     ) -> LogSlice:
         with self._changed:
-            lane, at = self._located(partition, start)
+            stored, at = self._located(partition, start)
             bounds = self._bounds(partition)
             if at is None:
                 return LogSlice(None, start, bounds)
-            chunk = lane.chunks[at]
+            chunk = stored.chunks[at]
         rows, size = chunk.part(start, max_rows, max_bytes)
         return LogSlice(rows, start, bounds, size)
 
@@ -119,16 +119,16 @@ class MemoryLog(Log):
         self, partition: int, start: int, *, max_rows: int, max_bytes: int
     ) -> Sequence[LogSlice]:
         with self._changed:
-            lane, at = self._located(partition, start)
+            stored, at = self._located(partition, start)
             bounds = self._bounds(partition)
             if at is None:
                 return [LogSlice(None, start, bounds)]
             run: list[LogSlice] = []
-            while at < len(lane.chunks) and max_rows > 0 and max_bytes > 0:
-                rows, size = lane.chunks[at].part(start, max_rows, max_bytes)
+            while at < len(stored.chunks) and max_rows > 0 and max_bytes > 0:
+                rows, size = stored.chunks[at].part(start, max_rows, max_bytes)
                 run.append(LogSlice(rows, start, bounds, size))
                 start, at = start + rows.num_rows, at + 1
-                if start != lane.chunks[at - 1].end:
+                if start != stored.chunks[at - 1].end:
                     break  # a part of a batch: the limits are reached
                 max_rows, max_bytes = max_rows - rows.num_rows, max_bytes - size
             return run
@@ -136,13 +136,13 @@ class MemoryLog(Log):
     def _located(
         self, partition: int, start: int
     ) -> tuple[MemoryPartition, int | None]:
-        """The lane, and which of its chunks has an offset; with the lock held."""
+        """The partition, and which of its chunks has an offset; with the lock held."""
         self._check_there()
-        lane = self._lane(partition)
+        stored = self._partition(partition)
         check_range(self.name, self._bounds(partition), start)
-        if start == lane.latest:
-            return lane, None
-        return lane, bisect_right(lane.bases, start) - 1
+        if start == stored.latest:
+            return stored, None
+        return stored, bisect_right(stored.bases, start) - 1
 
     def wait(
         self,
@@ -152,14 +152,14 @@ class MemoryLog(Log):
         cancelled: threading.Event | None = None,
     ) -> bool:
         with self._changed:
-            lane = self._lane(partition)
+            stored = self._partition(partition)
 
             def over() -> bool:
                 gone = self._deleted or (cancelled is not None and cancelled.is_set())
-                return gone or lane.latest > offset
+                return gone or stored.latest > offset
 
             self._changed.wait_for(over, timeout)
-            return lane.latest > offset
+            return stored.latest > offset
 
     def wake(self) -> None:
         with self._changed:
@@ -171,7 +171,7 @@ class MemoryLog(Log):
         with self._changed:
             self._check_there()
             return {
-                number: self._lane(number).offset_at(timestamp_ms)
+                number: self._partition(number).offset_at(timestamp_ms)
                 for number in partitions
             }
 
@@ -193,8 +193,8 @@ class MemoryLog(Log):
                 msg = f"what attempt {missing[0]} staged no longer exists"
                 raise MisuseError(msg, remedy="abort the epoch and write it again")
             if epoch.replace:
-                for lane in self._lanes:
-                    lane.truncate(lane.latest)
+                for stored in self._partitions:
+                    stored.truncate(stored.latest)
             now = self.clock()
             placed = self._append(attempts, int(now))
             if epoch.writer is not None:
@@ -205,12 +205,12 @@ class MemoryLog(Log):
 
     def _append(self, attempts: Sequence[str], now: int) -> Mapping[int, range]:
         """Append staged rows, and return their offsets by partition."""
-        before = [lane.latest for lane in self._lanes]
+        before = [stored.latest for stored in self._partitions]
         for attempt in attempts:
             for partition, rows in self._staged.pop(attempt).rows:
-                self._lanes[partition].append(rows, now)
-        ends = enumerate(zip(before, self._lanes, strict=True))
-        spans = {number: range(base, lane.latest) for number, (base, lane) in ends}
+                self._partitions[partition].append(rows, now)
+        ends = enumerate(zip(before, self._partitions, strict=True))
+        spans = {number: range(base, stored.latest) for number, (base, stored) in ends}
         return {number: span for number, span in spans.items() if span}
 
     def claim(self, writer: str, instance: str) -> LastCommit | None:
@@ -240,19 +240,19 @@ class MemoryLog(Log):
                     f"topic {self.name!r} can have at most {MOST_PARTITIONS} partitions"
                 )
                 raise MisuseError(msg)
-            check_growth(self.name, len(self._lanes), partitions)
-            more = partitions - len(self._lanes)
-            self._lanes += [MemoryPartition() for _ in range(more)]
+            check_growth(self.name, len(self._partitions), partitions)
+            more = partitions - len(self._partitions)
+            self._partitions += [MemoryPartition() for _ in range(more)]
 
     def truncate(self, before: Mapping[int, int]) -> None:
         with self._changed:
             self._check_there()
             for partition, offset in before.items():
-                self._lane(partition).truncate(offset)
+                self._partition(partition).truncate(offset)
 
     def sizes(self, partition: int) -> Sequence[tuple[int, int, int]]:
         with self._changed:
-            chunks = self._lane(partition).chunks
+            chunks = self._partition(partition).chunks
             return [(chunk.base, chunk.end, chunk.size) for chunk in chunks]
 
     def clock(self) -> float:
@@ -278,23 +278,23 @@ class MemoryLog(Log):
         with self._changed:
             self._deleted = True
             self._staged.clear()
-            for lane in self._lanes:
-                lane.truncate(lane.latest)
+            for stored in self._partitions:
+                stored.truncate(stored.latest)
             self._changed.notify_all()
 
     def check_partition(self, partition: int) -> None:
         """Refuse a partition that does not exist."""
         with self._changed:
-            self._lane(partition)
+            self._partition(partition)
 
-    def _lane(self, partition: int) -> MemoryPartition:
-        if not 0 <= partition < len(self._lanes):
-            raise no_such_partition(self.name, partition, len(self._lanes))
-        return self._lanes[partition]
+    def _partition(self, partition: int) -> MemoryPartition:
+        if not 0 <= partition < len(self._partitions):
+            raise no_such_partition(self.name, partition, len(self._partitions))
+        return self._partitions[partition]
 
     def _bounds(self, partition: int) -> PartitionBounds:
-        lane = self._lanes[partition]
-        return PartitionBounds(partition, lane.earliest, lane.latest)
+        stored = self._partitions[partition]
+        return PartitionBounds(partition, stored.earliest, stored.latest)
 
     def _check_there(self) -> None:
         if self._deleted:

@@ -140,12 +140,12 @@ class LogMetadata(MetadataProvider):
             incarnation = log.incarnation
             infos = [
                 PartitionInfo(
-                    Partition(topic, lane.id),
-                    lane.earliest,
-                    lane.latest,
+                    Partition(topic, partition.id),
+                    partition.earliest,
+                    partition.latest,
                     incarnation=incarnation,
                 )
-                for lane in bounds
+                for partition in bounds
             ]
             self._answers[topic] = bounds, infos
         return infos

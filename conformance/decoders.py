@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from streamfactory.conformance.workbench import Requirements
 
 TOPIC: Final = "conformance"
-LANE: Final = Partition(TOPIC, 0)
+PARTITION_0: Final = Partition(TOPIC, 0)
 MARK: Final = b"PLANTEDq7x"
 """In every payload that can contain it; no error may contain it."""
 
@@ -86,7 +86,7 @@ class DecoderBench(Workbench[DecoderHarness]):
     ) -> DecodeStage:
         """The framework's own decoding, over a new decoder."""
         policy = DecodePolicy(on_error, max_errors, max_ratio, contract)
-        return DecodeStage(self.decoder(), policy, LANE, None)
+        return DecodeStage(self.decoder(), policy, PARTITION_0, None)
 
     # --- messages -------------------------------------------------------------------
 
@@ -158,7 +158,7 @@ class DecoderBench(Workbench[DecoderHarness]):
         salvage: bool = False,
     ) -> Decoded:
         """Decode, and see that the answer accounts for every message (rule D1)."""
-        context = DecodeContext(LANE, undeclared=undeclared, salvage=salvage)
+        context = DecodeContext(PARTITION_0, undeclared=undeclared, salvage=salvage)
         values = pa.array(payloads, pa.binary())
         started = time.monotonic()
         try:

@@ -61,7 +61,7 @@ PICKS: Final = st.integers(0, 2**16)
 """Chooses one of the available items; small numbers choose early ones."""
 
 
-class Lane:
+class PartitionModel:
     """The model of a partition: its messages, and which of them an offset leads to.
 
     A *place* is an offset of which it is known how many messages come before it. Every
@@ -154,13 +154,15 @@ class Walk(RuleBasedStateMachine):
         # does not happen again no more than "inconsistent data generation".
         with self.findings.kept(self.bench.script):
             self.bench.create()
-        self.lanes = {self.bench.first(): Lane()}
+        self.partitions = {self.bench.first(): PartitionModel()}
         self.source: Source | None = None
         self.readers: dict[int, Reader] = {}
 
     def holds_something(self) -> bool:
         """Whether there is a range to read."""
-        return any(len(lane.readable()) > 1 for lane in self.lanes.values())
+        return any(
+            len(partition.readable()) > 1 for partition in self.partitions.values()
+        )
 
     # --- what happens to the stream -------------------------------------------------
 
@@ -169,14 +171,14 @@ class Walk(RuleBasedStateMachine):
     def begin(self, messages: int) -> None:
         """Write messages first: most steps need some."""
         number = self.bench.first()
-        self.lanes[number].written += self.bench.write(number, messages)
+        self.partitions[number].written += self.bench.write(number, messages)
 
     @rule(pick=PICKS, messages=st.integers(1, 20))
     @watched
     def write(self, pick: int, messages: int) -> None:
         """Somebody writes."""
         number = self._partition(pick)
-        self.lanes[number].written += self.bench.write(number, messages)
+        self.partitions[number].written += self.bench.write(number, messages)
 
     @precondition(lambda self: self.bench.has(Truncates))
     @rule(pick=PICKS, share=st.integers(1, 4))
@@ -184,22 +186,22 @@ class Walk(RuleBasedStateMachine):
     def truncate(self, pick: int, share: int) -> None:
         """Retention takes a part, or all, of what is held."""
         number = self._partition(pick)
-        lane = self.lanes[number]
-        messages = (len(lane.written) - lane.held) // share
+        partition = self.partitions[number]
+        messages = (len(partition.written) - partition.held) // share
         if messages:
             self.bench.note(f"truncate(partition={number}, messages={messages})")
             self.bench.use(Truncates).truncate(number, messages)
-            lane.held += messages
+            partition.held += messages
 
-    @precondition(lambda self: self.bench.has(Grows) and len(self.lanes) < 4)
+    @precondition(lambda self: self.bench.has(Grows) and len(self.partitions) < 4)
     @rule()
     @watched
     def grow(self) -> None:
         """A partition is added."""
-        self.bench.note(f"grow({len(self.lanes) + 1})")
-        self.bench.use(Grows).grow(len(self.lanes) + 1)
+        self.bench.note(f"grow({len(self.partitions) + 1})")
+        self.bench.use(Grows).grow(len(self.partitions) + 1)
         for number in self.bench.harness.partitions():
-            self.lanes.setdefault(number, Lane())
+            self.partitions.setdefault(number, PartitionModel())
             self.bench.written.setdefault(number, [])
 
     @precondition(lambda self: self.bench.has(Recreates))
@@ -207,18 +209,18 @@ class Walk(RuleBasedStateMachine):
     @watched
     def recreate(self, pick: int, messages: int) -> None:
         """Recreate the stream; readers of the old one have to report it."""
-        number, lanes = self._partition(pick), self.lanes
+        number, partitions = self._partition(pick), self.partitions
         self.bench.note("recreate()")
         self.bench.use(Recreates).recreate()
-        self.lanes = {number: Lane() for number in lanes}
-        reader, places = self.readers.get(number), lanes[number].readable()
+        self.partitions = {number: PartitionModel() for number in partitions}
+        reader, places = self.readers.get(number), partitions[number].readable()
         if reader is not None and places and reader.incarnation is not None:
             self.bench.note(f"reader.fetch(partition={number}, start={places[0]})")
             with contextlib.suppress(DataLossError, TopicNotFound):
                 self._read_the_old(reader, places[0])
         self._close()
         if messages:
-            self.lanes[number].written += self.bench.write(number, messages)
+            self.partitions[number].written += self.bench.write(number, messages)
 
     def _read_the_old(self, reader: Reader, start: int) -> None:
         """Continue to read the old stream until the recreation is reported."""
@@ -259,14 +261,18 @@ class Walk(RuleBasedStateMachine):
         earlier = self._read(number, start, middle)
         expect(earlier + later, self._read(number, start, end), f"split at {middle}")
 
-    @precondition(lambda self: any(lane.gone() for lane in self.lanes.values()))
+    @precondition(
+        lambda self: any(partition.gone() for partition in self.partitions.values())
+    )
     @rule(pick=PICKS, at=PICKS)
     @watched
     def fetch_what_is_gone(self, pick: int, at: int) -> None:
         """A start that retention took is refused."""
-        with_gaps = [number for number, lane in self.lanes.items() if lane.gone()]
+        with_gaps = [
+            number for number, partition in self.partitions.items() if partition.gone()
+        ]
         number = with_gaps[pick % len(with_gaps)]
-        gone = self.lanes[number].gone()
+        gone = self.partitions[number].gone()
         start = gone[at % len(gone)]
         if start >= self._infos()[number].earliest:
             return  # in the gap before the oldest that is held
@@ -286,13 +292,13 @@ class Walk(RuleBasedStateMachine):
     def bounds_are_places(self) -> None:
         """Earliest leads to the oldest message held, latest behind the newest."""
         infos = self._infos()
-        expect(sorted(infos), sorted(self.lanes), "partitions")
-        for number, lane in self.lanes.items():
+        expect(sorted(infos), sorted(self.partitions), "partitions")
+        for number, partition in self.partitions.items():
             info = infos[number]
             assert info.latest is not None
-            lane.learn(info.latest, len(lane.written), f"latest of {number}")
-            if lane.held < len(lane.written):
-                lane.learn(info.earliest, lane.held, f"earliest of {number}")
+            partition.learn(info.latest, len(partition.written), f"latest of {number}")
+            if partition.held < len(partition.written):
+                partition.learn(info.earliest, partition.held, f"earliest of {number}")
 
     def teardown(self) -> None:
         """Close what the walk opened."""
@@ -302,13 +308,17 @@ class Walk(RuleBasedStateMachine):
     # --- helpers --------------------------------------------------------------------
 
     def _partition(self, pick: int) -> int:
-        return sorted(self.lanes)[pick % len(self.lanes)]
+        return sorted(self.partitions)[pick % len(self.partitions)]
 
     def _range(self, pick: int, at: int, to: int) -> tuple[int, int, int]:
         """A partition, and a range of it that is not empty."""
-        full = sorted(n for n, lane in self.lanes.items() if len(lane.readable()) > 1)
+        full = sorted(
+            n
+            for n, partition in self.partitions.items()
+            if len(partition.readable()) > 1
+        )
         number = full[pick % len(full)]
-        places = self.lanes[number].readable()
+        places = self.partitions[number].readable()
         first = at % (len(places) - 1)
         rest = places[first + 1 :]
         return number, places[first], rest[to % len(rest)]
@@ -319,17 +329,19 @@ class Walk(RuleBasedStateMachine):
             f"max_rows={most})"
         )
         rows = self._rows(number, start, end, most)
-        lane = self.lanes[number]
+        partition = self.partitions[number]
         outside = [offset for offset, _ in rows if not start <= offset < end]
         expect(outside, [], f"offsets outside of {start} to {end}")
-        if start in lane.places and end in lane.places:
-            wanted = lane.between(start, end)
+        if start in partition.places and end in partition.places:
+            wanted = partition.between(start, end)
             expect([n for _, n in rows], wanted, f"messages from {start} to {end}")
         for offset, message in rows:
-            require(message in lane.written, f"message {message} was never written")
-            before = lane.written.index(message)
-            lane.learn(offset, before, f"message {message}")
-            lane.learn(offset + 1, before + 1, f"what follows message {message}")
+            require(
+                message in partition.written, f"message {message} was never written"
+            )
+            before = partition.written.index(message)
+            partition.learn(offset, before, f"message {message}")
+            partition.learn(offset + 1, before + 1, f"what follows message {message}")
         return rows
 
     def _rows(self, number: int, start: int, end: int, most: int) -> list[Row]:

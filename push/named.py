@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @final
-class Named:
+class NamedTable:
     """A table as the stream type uses it. Thread-safe.
 
     Args:
@@ -56,10 +56,12 @@ class Named:
 
 
 _lock: Final = threading.Lock()
-_tables: Final[dict[str, tuple[Named, weakref.ref[object], weakref.ref[object]]]] = {}
+_tables: Final[
+    dict[str, tuple[NamedTable, weakref.ref[object], weakref.ref[object]]]
+] = {}
 
 
-def register(name: str, table: Named, sink: object, read: object) -> None:
+def register(name: str, table: NamedTable, sink: object, read: object) -> None:
     """Register a table until both of its halves are garbage-collected.
 
     Raises:
@@ -76,7 +78,7 @@ def register(name: str, table: Named, sink: object, read: object) -> None:
         _tables[name] = (table, weakref.ref(sink), weakref.ref(read))
 
 
-def find(name: str) -> Named:
+def find(name: str) -> NamedTable:
     """Return the table of a name.
 
     Raises:

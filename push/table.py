@@ -94,7 +94,7 @@ def push_table(
     sink = PushSink(channel, fitter, lanes, write_timeout)
     table = PushTable(channel, schema, read_timeout, is_named=name is not None)
     if name is not None:
-        named.register(name, named.Named(channel, schema, fitter), sink, table)
+        named.register(name, named.NamedTable(channel, schema, fitter), sink, table)
     return sink, table
 
 

@@ -26,7 +26,7 @@ _NAME: Final = re.compile(
 """Task and number of a file within it, in the names that Spark gives."""
 _OTHERS: Final = ("_temporary", ".")
 """Beginnings of other names: attempts of tasks, and checksums."""
-_LANE: Final = re.compile(rf"{PARTITION}=(-?\d{{1,19}})")
+_PARTITION_FOLDER: Final = re.compile(rf"{PARTITION}=(-?\d{{1,19}})")
 _NULL: Final = f"{PARTITION}=__HIVE_DEFAULT_PARTITION__"
 """Spark's folder for rows whose partition is null."""
 _CODECS: Final = {"none": "none", "lz4": "lz4_raw", "zstd": "zstd"}
@@ -56,7 +56,7 @@ _OPTIONS: Final = {
 }
 
 
-def write_files(rows: DataFrame, stage: FileStage, lanes: int) -> int:
+def write_files(rows: DataFrame, stage: FileStage, partitions: int) -> int:
     """Have Spark write Parquet files; return the number of rows that tasks wrote.
 
     Spark's writer takes rows of the plan, not the plan: as the schema of a plan says
@@ -66,7 +66,7 @@ def write_files(rows: DataFrame, stage: FileStage, lanes: int) -> int:
     Args:
         rows: The rows.
         stage: Has the folder, and the limits of row groups.
-        lanes: Partitions, if rows have the column of their partition; else 0.
+        partitions: Partitions, if rows have the column of their partition; else 0.
     """
     session: Any = rows.sparkSession
     name = f"rows-{uuid.uuid4().hex}"
@@ -74,7 +74,7 @@ def write_files(rows: DataFrame, stage: FileStage, lanes: int) -> int:
     plan = counted._jdf.queryExecution()
     copy = session._jsparkSession.cloneSession()
     copy.conf().unset("spark.sql.sources.outputCommitterClass")
-    writers = {"spark.sql.maxConcurrentOutputFileWriters": str(lanes)}
+    writers = {"spark.sql.maxConcurrentOutputFileWriters": str(partitions)}
     for key, value in {**_SETTINGS, **writers}.items():
         copy.conf().set(key, value)
     types = session._jvm.org.apache.spark.sql.types.DataType
@@ -89,7 +89,7 @@ def write_files(rows: DataFrame, stage: FileStage, lanes: int) -> int:
     }
     for key, value in {**_OPTIONS, **limits}.items():
         java = java.option(key, value)
-    if lanes:
+    if partitions:
         names = session.sparkContext._gateway.new_array(session._jvm.String, 1)
         names[0] = PARTITION
         java = java.partitionBy(names)
@@ -128,7 +128,7 @@ def find_files(
 
 
 def _partition_of(folder: str, partitions: int) -> int:
-    match = _LANE.fullmatch(folder)
+    match = _PARTITION_FOLDER.fullmatch(folder)
     if match is None and folder != _NULL:
         raise _foreign(folder)
     partition = -1 if match is None else int(match[1])

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from streamfactory.spark.checkpoints import Ledger
     from streamfactory.spi import CommitMessage, StreamConfig
-    from streamfactory.wiring.config.loading import Named
+    from streamfactory.wiring.config.loading import StreamLike
     from streamfactory.wiring.writing.files import FileWriter
     from streamfactory.wiring.writing.sink import Sink
 
@@ -76,7 +76,7 @@ class _Plan:
 
 
 def save_frame(
-    frame: DataFrame, named: Named, writer_id: str | None, epoch: int | None
+    frame: DataFrame, named: StreamLike, writer_id: str | None, epoch: int | None
 ) -> bool:
     """See `streamfactory.spark.save`."""
     _check_frame(frame)
@@ -173,8 +173,8 @@ def _save(frame: DataFrame, sink: Sink, plan: _Plan, epoch: _Epoch) -> bool:
 
 
 def _written(frame: DataFrame, writer: FileWriter, plan: _Plan) -> CommitMessage:
-    lanes = plan.partitions if plan.routed else 0
-    count = write_files(frame.select(*plan.columns), writer.begin(), lanes)
+    partitions = plan.partitions if plan.routed else 0
+    count = write_files(frame.select(*plan.columns), writer.begin(), partitions)
     return writer.commit(find_files(writer, plan.partitions, routed=plan.routed), count)
 
 
@@ -216,12 +216,14 @@ def _planned(sink: Sink, rows: StructType) -> _Plan:
     check_stored(stored)
     columns = dict(zip(stored.names, fitted(rows, stored), strict=True))
     partitions = sink.partition_count()
-    lane = _lane(sink.config, rows, stored, columns, partitions)
-    lanes = [] if lane is None else [lane.alias(PARTITION)]
-    return _Plan(schema, [*columns.values(), *lanes], partitions, lane is not None)
+    partition = _partition(sink.config, rows, stored, columns, partitions)
+    routed = [] if partition is None else [partition.alias(PARTITION)]
+    return _Plan(
+        schema, [*columns.values(), *routed], partitions, partition is not None
+    )
 
 
-def _lane(
+def _partition(
     config: StreamConfig,
     rows: StructType,
     stored: pa.Schema,
@@ -242,22 +244,22 @@ def _lane(
         if kind not in ("byte", "short", "integer", "long"):
             msg = f"column {PARTITION!r} is {kind}, not a whole number"
             raise SchemaMismatch(msg, stream=config.name, remedy="cast it to int")
-        lane = quoted(PARTITION)
+        partition = quoted(PARTITION)
     elif partitions == 1:
         return None
     elif KEY in rows.names:
         key = arrow_schema(rows).field(KEY)
         router = KeyRouter((), pa.schema([]), partitions)
-        lane = key_partition({KEY: quoted(KEY)}, key, router)
+        partition = key_partition({KEY: quoted(KEY)}, key, router)
     elif names:
         fields = [field for field in stored if field.name in names]
         given = {field.name: columns[field.name] for field in fields}
         router = KeyRouter(names, pa.schema(fields), partitions)
-        lane = key_partition(given, None, router)
+        partition = key_partition(given, None, router)
     else:
         return None
     if partitions > _MOST_ROUTED:
         msg = f"the topic has {partitions} partitions, and a task writes to at most "
         msg += f"{_MOST_ROUTED} at the same time"
         raise Unsupported(msg, stream=config.name, remedy=_REMEDY)
-    return lane
+    return partition

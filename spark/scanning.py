@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from streamfactory.spi import Position
-    from streamfactory.wiring.config.loading import Named
+    from streamfactory.wiring.config.loading import StreamLike
     from streamfactory.wiring.microbatch.stored import LogFile
     from streamfactory.wiring.reading.starts import Start
 
@@ -52,7 +52,7 @@ _REMEDY: Final = 'read it with format("streamfactory")'
 
 
 def scan_range(
-    named: Named,
+    named: StreamLike,
     start: Start | None,
     end: Position | None,
     spark: SparkSession | None,

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 TOPIC = "script"
-LANE = Partition(TOPIC, 0)
+PARTITION_0 = Partition(TOPIC, 0)
 
 Step = Fetched | Exception | Callable[[int, int | None, FetchLimits], Fetched]
 
@@ -112,7 +112,7 @@ class Author:
         self.schema = schema
         self.schemas: dict[str, pa.Schema] = {}
         """By topic, where they differ."""
-        self.infos: list[PartitionInfo] = [PartitionInfo(LANE, 0, latest)]
+        self.infos: list[PartitionInfo] = [PartitionInfo(PARTITION_0, 0, latest)]
         self.claims = Claims(replayable=latest is not None)
         self.refusals: deque[Exception] = deque()
         """What the next questions for metadata raise."""
@@ -143,7 +143,7 @@ class Author:
         self, earliest: int, latest: int | None, incarnation: Any = None
     ) -> None:
         """Set the bounds of the only partition."""
-        info = PartitionInfo(LANE, earliest, latest, incarnation=incarnation)
+        info = PartitionInfo(PARTITION_0, earliest, latest, incarnation=incarnation)
         self.infos = [info]
 
     def step(self, start: int, end: int | None, limits: FetchLimits) -> Fetched:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from streamfactory.spi import CheckpointStore
-    from streamfactory.wiring.config.loading import Named
+    from streamfactory.wiring.config.loading import StreamLike
     from streamfactory.wiring.config.settled import Configured
     from streamfactory.wiring.plugins.manager import PluginManager
     from streamfactory.wiring.reading.source import Source
@@ -28,8 +28,8 @@ _CARRIED: Final = {"metadata.columns": "true", "includeHeaders": "true"}
 
 
 def open_copy(
-    source: Named,
-    sink: Named,
+    source: StreamLike,
+    sink: StreamLike,
     *,
     source_options: Mapping[str, object] | None = None,
     sink_options: Mapping[str, object] | None = None,

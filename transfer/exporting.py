@@ -18,7 +18,7 @@ from streamfactory.spi import (
     Unsupported,
 )
 from streamfactory.transfer.outputs import Outputs, format_of
-from streamfactory.wiring.config.loading import Named, load
+from streamfactory.wiring.config.loading import StreamLike, load
 from streamfactory.wiring.core.canonical import canonical_schema
 from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.core.conform import conform
@@ -64,14 +64,14 @@ class Exported:
     size: int
     """Bytes of all files."""
     files: tuple[Path, ...]
-    lanes: tuple[ExportedRange, ...]
+    partitions: tuple[ExportedRange, ...]
     position: Position
     """The end of the export, at which a next one can start."""
     losses: tuple[Loss, ...]
 
 
 def open_export(
-    stream: Named,
+    stream: StreamLike,
     output: Path,
     *,
     topic: str | None = None,
@@ -182,24 +182,26 @@ class Export(Closing):
         """
         ranges = self._ranges()
         schema = self.schema
-        lanes: list[ExportedRange] = []
+        partitions: list[ExportedRange] = []
         incarnations: dict[Partition, str] = {}
         with self._outputs.begin(schema) as writing:
             for info, start, end in ranges:
                 output = writing.of(info.partition)
-                lane = self._export(info, start, end, output, schema, stop, on_progress)
-                if lane is None:
+                partition = self._export(
+                    info, start, end, output, schema, stop, on_progress
+                )
+                if partition is None:
                     return None
-                lanes.append(lane)
+                partitions.append(partition)
                 if info.incarnation is not None:
                     incarnations[info.partition] = info.incarnation
             files, size = writing.publish()
-        reached = {lane.partition: lane.end for lane in lanes}
+        reached = {partition.partition: partition.end for partition in partitions}
         return Exported(
             self.rows,
             size,
             files,
-            tuple(lanes),
+            tuple(partitions),
             Position(reached, incarnations),
             tuple(self._losses),
         )

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from streamfactory.transfer.copying import Copied
     from streamfactory.transfer.exporting import Exported
     from streamfactory.transfer.publishing import Published
-    from streamfactory.wiring.config.loading import Named
+    from streamfactory.wiring.config.loading import StreamLike
     from streamfactory.wiring.reading.position_arguments import Marks
 
 
 def copy(
-    source: Named,
-    sink: Named,
+    source: StreamLike,
+    sink: StreamLike,
     *,
     source_options: Mapping[str, object] | None = None,
     sink_options: Mapping[str, object] | None = None,
@@ -73,7 +73,7 @@ def copy(
 
 
 def publish(
-    stream: Named,
+    stream: StreamLike,
     *inputs: str | Path,
     options: Mapping[str, object] | None = None,
     format: str | None = None,
@@ -116,7 +116,7 @@ def publish(
 
 
 def export(
-    stream: Named,
+    stream: StreamLike,
     output: str | Path,
     *,
     start: Marks = "earliest",

@@ -27,7 +27,7 @@ from streamfactory.spi import (
 )
 from streamfactory.spi.claims import combine
 from streamfactory.transfer.inputs import Input, InputOptions, open_inputs
-from streamfactory.wiring.config.loading import Named, load
+from streamfactory.wiring.config.loading import StreamLike, load
 from streamfactory.wiring.core.clock import Clock
 from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.core.conform import columns_of, conform
@@ -62,7 +62,7 @@ class Published:
 
 
 def open_publisher(
-    stream: Named,
+    stream: StreamLike,
     inputs: Sequence[str],
     *,
     options: Mapping[str, object] | None = None,

@@ -100,9 +100,9 @@ class Rows:
         parts = [pa.RecordBatch.from_pylist([], schema=self.schema)]
         again: list[pa.RecordBatch] = []
         offsets: list[pa.Array] = []
-        lanes = (letters.column(name).to_pylist() for name in ("topic", "partition"))
+        named = (letters.column(name).to_pylist() for name in ("topic", "partition"))
         for partition in sorted(
-            {Partition(*lane) for lane in zip(*lanes, strict=True)}
+            {Partition(*pair) for pair in zip(*named, strict=True)}
         ):
             chosen = pc.and_(
                 pc.equal(letters.column("topic"), partition.topic),

@@ -222,7 +222,7 @@ class CommitQueue:
         draft.writers.update(written)
         draft.appended = True
         spans = enumerate(map(range, before, draft.latest))
-        return Committed(placed={lane: span for lane, span in spans if span})
+        return Committed(placed={partition: span for partition, span in spans if span})
 
     def _check_staged(self, draft: _Draft, state: State, request: _Request) -> None:
         taken = {segment.name for segment in draft.segments}

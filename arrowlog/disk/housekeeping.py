@@ -111,9 +111,9 @@ class Housekeeper:
         def build(state: State) -> Record | None:
             self._journal.known_with(*before)
             moved = {
-                lane: min(offset, state.latest[lane])
-                for lane, offset in before.items()
-                if min(offset, state.latest[lane]) > state.earliest[lane]
+                partition: min(offset, state.latest[partition])
+                for partition, offset in before.items()
+                if min(offset, state.latest[partition]) > state.earliest[partition]
             }
             if not moved:
                 return None
@@ -352,8 +352,8 @@ def let_go(state: State, moved: Mapping[int, int]) -> dict[str, int]:
     """Return segments that are not needed after earliest has moved."""
     before = state.floor
     after = before.copy()
-    for lane, offset in moved.items():
-        after[lane] = max(after[lane], offset)
+    for partition, offset in moved.items():
+        after[partition] = max(after[partition], offset)
     gone = state.index.released(before, after) - set(state.removed)
     small = state.small
     return {name: small[name].size if name in small else 1 for name in sorted(gone)}

@@ -66,7 +66,7 @@ class Part:
         """End of each run; computed on first use, as it takes long for large parts."""
         return self.base + self.count
 
-    def lanes(self, partitions: Numbers) -> tuple[Numbers, Numbers]:
+    def row_ranges(self, partitions: Numbers) -> tuple[Numbers, Numbers]:
         """First and one behind the last run of each partition."""
         # In the type of the column, which would be converted otherwise.
         partitions = partitions.astype(self.partition.dtype)
@@ -77,7 +77,7 @@ class Part:
 
     def covering(self, partitions: Numbers, offsets: Numbers) -> Numbers:
         """Return the run of each offset; -1 if there is none."""
-        low, high = self.lanes(partitions)
+        low, high = self.row_ranges(partitions)
         at = _bisect(self.base, low, high, offsets, right=True) - 1
         some = np.maximum(at, 0)
         there = (at >= low) & (self.base[some] + self.count[some] > offsets)
@@ -152,12 +152,12 @@ class Index:
         """Return the index with later runs; the latest run with an offset is valid."""
         changed: dict[int, _PartitionRuns] = {}
         for run in runs:
-            lane = changed.get(run.partition)
-            if lane is None:
+            recent = changed.get(run.partition)
+            if recent is None:
                 before = self._recent.get(run.partition)
-                lane = _PartitionRuns(() if before is None else before.runs)
-                changed[run.partition] = lane
-            lane.add(run)
+                recent = _PartitionRuns(() if before is None else before.runs)
+                changed[run.partition] = recent
+            recent.add(run)
         index = Index(self.parts)
         index._recent = {**self._recent, **changed}
         index._files = self._files.union(run.file for run in runs)
@@ -165,11 +165,11 @@ class Index:
 
     def find(self, partition: int, offset: int) -> Run | None:
         """The run that has an offset."""
-        lane = self._recent.get(partition)
-        if lane is not None:
-            at = bisect_right(lane.bases, offset) - 1
-            if at >= 0 and offset < lane.runs[at].end:
-                return lane.runs[at]
+        recent = self._recent.get(partition)
+        if recent is not None:
+            at = bisect_right(recent.bases, offset) - 1
+            if at >= 0 and offset < recent.runs[at].end:
+                return recent.runs[at]
         wanted = np.array([partition]), np.array([offset])
         for part in reversed(self.parts):
             found = part.covering(*wanted)
@@ -188,7 +188,11 @@ class Index:
 
     def recent(self) -> list[Run]:
         """The runs in memory, by partition and offset."""
-        return [run for lane in sorted(self._recent) for run in self._recent[lane].runs]
+        return [
+            run
+            for partition in sorted(self._recent)
+            for run in self._recent[partition].runs
+        ]
 
     def runs(self, files: Iterable[str]) -> list[Run]:
         """All runs of some segments, by partition and offset."""
@@ -212,8 +216,10 @@ class Index:
         found: set[str] = set()
         layers = self._layers()
         for number, layer in enumerate(layers):
-            lanes, end = layer.partition, layer.end
-            dying = np.flatnonzero((end > before[lanes]) & (end <= after[lanes]))
+            partitions, end = layer.partition, layer.end
+            dying = np.flatnonzero(
+                (end > before[partitions]) & (end <= after[partitions])
+            )
             found |= layer.named(_shown(layers, number, dying))
         if found:
             for layer in layers:
@@ -247,7 +253,7 @@ class Index:
         found: list[list[tuple[int, Run | None]]] = [[] for _ in partitions]
         times = np.full(len(partitions), timestamp_ms)
         for part in self.parts:
-            low, high = part.lanes(partitions)
+            low, high = part.row_ranges(partitions)
             at = _bisect(part.last_ms, low, high, times, right=False)
             hits = np.flatnonzero(at < high)
             begins = at[hits]
@@ -261,12 +267,12 @@ class Index:
             for i, run in zip(hits[~sure].tolist(), runs, strict=True):
                 found[i].append((run.base, run))
         for number, partition in enumerate(partitions):
-            lane = self._recent.get(int(partition))
-            if lane is None:
+            recent = self._recent.get(int(partition))
+            if recent is None:
                 continue
-            at_ = bisect_left(lane.runs, timestamp_ms, key=lambda run: run.last_ms)
-            if at_ < len(lane.runs):
-                run_ = lane.runs[at_]
+            at_ = bisect_left(recent.runs, timestamp_ms, key=lambda run: run.last_ms)
+            if at_ < len(recent.runs):
+                run_ = recent.runs[at_]
                 exact = run_.first_ms >= timestamp_ms
                 found[number].append((run_.base, None if exact else run_))
         return found
@@ -276,7 +282,7 @@ class Index:
         found: list[tuple[int, int, int]] = []
         layers, one = self._layers(), np.array([partition])
         for number, layer in enumerate(layers):
-            low, high = (int(edge[0]) for edge in layer.lanes(one))
+            low, high = (int(edge[0]) for edge in layer.row_ranges(one))
             rows = _shown(layers, number, np.arange(low, high))
             columns = (layer.base[rows], layer.end[rows], layer.size[rows])
             found += zip(*(column.tolist() for column in columns), strict=True)

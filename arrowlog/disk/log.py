@@ -94,8 +94,8 @@ class DiskLog(Log):
         state = self.journal.refreshed()
         version, bounds = self._bounds
         if version != state.version:
-            lanes = zip(state.earliest, state.latest, strict=True)
-            bounds = [PartitionBounds(i, *edges) for i, edges in enumerate(lanes)]
+            edges = zip(state.earliest, state.latest, strict=True)
+            bounds = [PartitionBounds(i, *edge) for i, edge in enumerate(edges)]
             self._bounds = state.version, bounds
         return bounds
 

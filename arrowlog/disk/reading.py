@@ -193,7 +193,7 @@ class RowReader:
             state = self._journal.known_with(*partitions)
             wanted = np.array(list(partitions), np.int64)
             candidates = state.index.first_at(wanted, timestamp_ms)
-            bounds = [_bounds(state, lane) for lane in partitions]
+            bounds = [_bounds(state, partition) for partition in partitions]
             try:
                 pairs = zip(bounds, candidates, strict=True)
                 return {b.id: self._first_at(b, c, timestamp_ms) for b, c in pairs}

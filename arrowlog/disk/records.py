@@ -218,7 +218,7 @@ class Record:
             "schema": self.schema,
             "writers": {name: w.to_plain() for name, w in self.writers.items()},
             "forgotten": list(self.forgotten),
-            "earliest": {str(lane): at for lane, at in self.earliest.items()},
+            "earliest": {str(partition): at for partition, at in self.earliest.items()},
             "segments": [segment.to_plain() for segment in self.segments],
             "removed": dict(self.removed),
             "void": list(self.void),

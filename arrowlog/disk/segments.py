@@ -158,18 +158,18 @@ class RollingWriter:
         self, partition: int, rows: pa.RecordBatch, times: Times | None = None
     ) -> None:
         """Add a batch."""
-        lane = 0 if self._mixed else partition
-        writer = self._opened(lane)
+        slot = 0 if self._mixed else partition
+        writer = self._opened(slot)
         try:
             writer.write(partition, self._grown(rows), times)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             if not writer.rows or not self._dictionaries:
                 raise
             self.roll()
-            writer = self._opened(lane)
+            writer = self._opened(slot)
             writer.write(partition, self._grown(rows), times)
         if writer.full:
-            self._finish(lane)
+            self._finish(slot)
 
     def part(self) -> None:
         """Begin a gap in the offsets: rows after it may need another segment."""
@@ -178,8 +178,8 @@ class RollingWriter:
 
     def roll(self) -> None:
         """Finish all open segments."""
-        for lane in list(self._open):
-            self._finish(lane)
+        for slot in list(self._open):
+            self._finish(slot)
 
     def abandon(self) -> None:
         """Remove all segments, including finished ones."""
@@ -188,17 +188,17 @@ class RollingWriter:
         self._storage.remove([writer.name for writer, _ in self.done])
         self.done = []
 
-    def _opened(self, lane: int) -> SegmentWriter:
-        writer = self._open.get(lane)
+    def _opened(self, slot: int) -> SegmentWriter:
+        writer = self._open.get(slot)
         if writer is None:
             if len(self._open) >= _WRITTEN:
                 self._finish(next(iter(self._open)))
-            writer = self._open[lane] = self._new()
-        self._open.move_to_end(lane)
+            writer = self._open[slot] = self._new()
+        self._open.move_to_end(slot)
         return writer
 
-    def _finish(self, lane: int) -> None:
-        writer, self._last = self._open.pop(lane), {}
+    def _finish(self, slot: int) -> None:
+        writer, self._last = self._open.pop(slot), {}
         self.done.append((writer, writer.finish()))
 
     def _grown(self, rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -157,7 +157,7 @@ class DiskStage(LogStage):
         ):
             self._flush(partition)
         while self._buffered > _BUFFERED:
-            largest = max(self._waiting, key=lambda lane: self._waiting[lane].size)
+            largest = max(self._waiting, key=lambda number: self._waiting[number].size)
             if not self._waiting[largest].guessed:
                 self._flush(largest)
             else:

@@ -161,8 +161,8 @@ def _moved(offsets: Sequence[int], later: Mapping[int, int]) -> Sequence[int]:
     if not later:
         return offsets
     moved = list(offsets)
-    for lane, offset in later.items():
-        moved[lane] = max(moved[lane], offset)
+    for partition, offset in later.items():
+        moved[partition] = max(moved[partition], offset)
     return moved
 
 
@@ -204,8 +204,8 @@ def _small(state: State, record: Record) -> Mapping[str, SmallSegment]:
 
 
 def _small_segment(state: State, segment: Segment, at: int) -> SmallSegment:
-    lane = None if state.segment_format == ARROW else segment.runs[0].partition
-    return SmallSegment(segment.level, segment.size, segment.rows, at, lane)
+    partition = None if state.segment_format == ARROW else segment.runs[0].partition
+    return SmallSegment(segment.level, segment.size, segment.rows, at, partition)
 
 
 def _check(state: State, record: Record) -> None:
@@ -230,21 +230,21 @@ def _check_offsets(state: State, record: Record, partitions: int) -> None:
     """Refuse gaps between offsets, and offsets beyond the latest."""
     reached: dict[int, int] = {}
 
-    def latest(lane: int) -> int:
-        known = state.latest[lane] if lane < len(state.latest) else 0
-        return reached.get(lane, known)
+    def latest(partition: int) -> int:
+        known = state.latest[partition] if partition < len(state.latest) else 0
+        return reached.get(partition, known)
 
     for run in (run for segment in record.segments for run in segment.runs):
-        lane = run.partition
-        if lane >= partitions:
-            raise _unfit(record, f"has rows of partition {lane} of {partitions}")
-        if run.base > latest(lane):
-            msg = f"has rows at offset {run.base}; partition {lane} ends at"
-            raise _unfit(record, f"{msg} {latest(lane)}")
-        reached[lane] = max(latest(lane), run.end)
-    for lane, offset in record.earliest.items():
-        if lane >= partitions or offset > latest(lane):
-            raise _unfit(record, f"begins partition {lane} at offset {offset}")
+        partition = run.partition
+        if partition >= partitions:
+            raise _unfit(record, f"has rows of partition {partition} of {partitions}")
+        if run.base > latest(partition):
+            msg = f"has rows at offset {run.base}; partition {partition} ends at"
+            raise _unfit(record, f"{msg} {latest(partition)}")
+        reached[partition] = max(latest(partition), run.end)
+    for partition, offset in record.earliest.items():
+        if partition >= partitions or offset > latest(partition):
+            raise _unfit(record, f"begins partition {partition} at offset {offset}")
 
 
 def _unfit(record: Record, why: str) -> CorruptData:

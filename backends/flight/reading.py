@@ -99,13 +99,13 @@ class FlightMetadata(MetadataProvider):
         )
         return [
             PartitionInfo(
-                Partition(topic.topic, lane.id),
-                lane.earliest,
-                lane.latest,
+                Partition(topic.topic, partition.id),
+                partition.earliest,
+                partition.latest,
                 incarnation=topic.incarnation,
             )
             for topic in found.topics
-            for lane in topic.partitions
+            for partition in topic.partitions
         ]
 
     def fetch_offsets_at(

@@ -38,7 +38,7 @@ class PushConsumer(PartitionLevelConsumer):
     def __init__(
         self,
         factory: PushConsumerFactory,
-        table: named.Named,
+        table: named.NamedTable,
         partition: Partition,
         fields_to_read: Sequence[str] | None,
     ) -> None:
@@ -148,7 +148,7 @@ class PushConsumerFactory(ConsumerFactory):
 
     def __init__(self, config: StreamConfig) -> None:
         super().__init__(config)
-        self._tables: set[named.Named] = set()
+        self._tables: set[named.NamedTable] = set()
 
     def create_partition_level_consumer(
         self,

@@ -40,7 +40,7 @@ class PushWriter(StreamWriter):
     pushed at once. That cannot be taken back: an abort fails the table then.
     """
 
-    def __init__(self, table: named.Named, attempt: str, timeout: float) -> None:
+    def __init__(self, table: named.NamedTable, attempt: str, timeout: float) -> None:
         self._table = table
         self._attempt = attempt
         self._timeout = timeout
@@ -79,7 +79,7 @@ class PushWriter(StreamWriter):
 class PushCommitter(StreamCommitter):
     """Pushes what the attempts of an epoch hold. It remembers no epochs."""
 
-    def __init__(self, table: named.Named, timeout: float) -> None:
+    def __init__(self, table: named.NamedTable, timeout: float) -> None:
         self._table = table
         self._timeout = timeout
 
@@ -133,7 +133,7 @@ class PushProducerFactory(ProducerFactory):
 
 
 def _push(
-    table: named.Named,
+    table: named.NamedTable,
     held: Sequence[tuple[int, pa.RecordBatch]],
     timeout: float,
     is_woken: Callable[[], bool],
@@ -158,6 +158,6 @@ def _push(
     return bool(held)
 
 
-def _fail(table: named.Named, cause: str) -> None:
+def _fail(table: named.NamedTable, cause: str) -> None:
     if not table.channel.is_closed:
         table.channel.fail(RuntimeError(cause))

@@ -106,7 +106,6 @@ def export_command(
         topic, seconds = export.config.topic, round(progress.seconds, 3)
         document = plain(done)
         document["bytes"] = document.pop("size")
-        document["partitions"] = document.pop("lanes")
         for one in document["partitions"]:
             del one["topic"]  # stands at the top
         printer.show(

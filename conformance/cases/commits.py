@@ -95,9 +95,9 @@ class _Commits:
             yield pick(way, moments.calls, moments.outside)
 
 
-def _partly(lanes: Mapping[int, Sequence[int]], epochs: int) -> str | None:
+def _partly(partitions: Mapping[int, Sequence[int]], epochs: int) -> str | None:
     """What is wrong with a look: an epoch of which some rows are there, or twice."""
-    found = sorted(number for lane in lanes.values() for number in lane)
+    found = sorted(number for partition in partitions.values() for number in partition)
     for epoch in range(epochs):
         mine = [number for number in found if number // _ROWS == epoch]
         whole = list(range(_ROWS * epoch, _ROWS * (epoch + 1)))
@@ -187,7 +187,7 @@ class _Fetching:
 def _early(bench: Bench, found: Mapping[int, Sequence[int]]) -> str | None:
     """The problem of rows that were fetched and are not visible, if there is one."""
     visible = {*seen(bench)}
-    early = [n for lane in found.values() for n in lane if n not in visible]
+    early = [n for partition in found.values() for n in partition if n not in visible]
     return f"the rows {early}, which are not visible" if early else None
 
 
@@ -221,7 +221,9 @@ def consumers_during_a_commit_return_whole_epochs(bench: Bench) -> None:
         for at in (first, *(pick(way, calls, outside) for way in ways)):
             numbers = commits.numbers(commits.epoch)
             blocked += not _watch(commits, moments, at, look, hold)
-            found = sorted(n for lane in fetching.fetch().values() for n in lane)
+            found = sorted(
+                n for partition in fetching.fetch().values() for n in partition
+            )
             what = "rows fetched after a commit"
             expect([n for n in found if n in numbers], numbers, what)
         if blocked > _FETCHES:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from streamfactory.conformance.case import decoder_case
-from streamfactory.conformance.decoders import LANE, MARK, DecoderBench, sources
+from streamfactory.conformance.decoders import MARK, PARTITION_0, DecoderBench, sources
 from streamfactory.conformance.expectations import (
     Excluded,
     Mismatch,
@@ -231,7 +231,7 @@ def every_result_has_the_declared_schema(bench: DecoderBench) -> None:
     large = pa.array(bench.good([1, 2]), pa.large_binary())
     sliced = pa.array(bench.good(range(5)), pa.binary())[2:4]
     for values, numbers in ((large, [1, 2]), (sliced, [2, 3])):
-        decoded = decoder.decode(values, DecodeContext(LANE))
+        decoded = decoder.decode(values, DecodeContext(PARTITION_0))
         expect(
             bench.harness.numbers(decoded.rows), numbers, f"numbers of {values.type}"
         )
@@ -350,7 +350,7 @@ def a_bad_message_costs_little(bench: DecoderBench) -> None:
 def _seconds(decoder: MessageDecoder, payloads: Sequence[bytes]) -> float:
     """Processor time of decoding, the best of three."""
     values = pa.array(payloads, pa.binary())
-    context = DecodeContext(LANE)
+    context = DecodeContext(PARTITION_0)
     best = float("inf")
     for _ in range(3):
         # Of processors: on a busy machine the clock would accuse a good decoder.

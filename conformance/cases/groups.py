@@ -35,11 +35,13 @@ def a_group_resumes_at_its_last_checkpoint(bench: Bench) -> None:
     bench.create(partitions=2, messages=20)
     with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
         first = open_member(bench, Path(folder))
-        early = sorted(n for lane in bench.written.values() for n in lane)
+        early = sorted(n for partition in bench.written.values() for n in partition)
         expect(read_member(bench, first, len(early)), early, "messages of a new group")
         bench.note("commit")
         first.commit()
-        late = sorted(n for lane in bench.written for n in bench.write(lane, 5))
+        late = sorted(
+            n for partition in bench.written for n in bench.write(partition, 5)
+        )
         expect(read_member(bench, first, len(late)), late, "messages after the commit")
         first.close()
         bench.note("restart without a commit")

@@ -70,8 +70,8 @@ def write(
 
 def seen(bench: Bench) -> list[int]:
     """All numbers that a reader of the medium sees, sorted."""
-    lanes = bench.use(WritesRows).visible().values()
-    return sorted(number for lane in lanes for number in lane)
+    partitions = bench.use(WritesRows).visible().values()
+    return sorted(number for partition in partitions for number in partition)
 
 
 def is_fenced(
@@ -377,7 +377,7 @@ def an_epoch_without_predecessor_is_refused(bench: Bench) -> None:
 def rows_go_to_the_partition_they_name(bench: Bench) -> None:
     """Rows land in the partition of their `_partition` column, in their order."""
     bench.create(partitions=3)
-    lanes = sorted(bench.harness.partitions())
+    partitions = sorted(bench.harness.partitions())
     rows = bench.use(WritesRows).rows(list(range(12)))
     column = pa.array([index % 3 for index in range(12)], pa.int32())
     routed = rows.append_column("_partition", column)
@@ -387,5 +387,11 @@ def rows_go_to_the_partition_they_name(bench: Bench) -> None:
     writer.write(routed)
     bench.closing(sink.committer(writer_id=WRITER)).commit(0, [writer.commit()])
     visible = bench.use(WritesRows).visible()
-    wanted = {lane: list(range(at, 12, 3)) for at, lane in enumerate(lanes)}
-    expect({lane: list(visible[lane]) for lane in lanes}, wanted, "rows by partition")
+    wanted = {
+        partition: list(range(at, 12, 3)) for at, partition in enumerate(partitions)
+    }
+    expect(
+        {partition: list(visible[partition]) for partition in partitions},
+        wanted,
+        "rows by partition",
+    )

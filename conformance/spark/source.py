@@ -33,7 +33,7 @@ class _Share(Admission):
 
     def share(self, backlog: Mapping[Partition, int]) -> dict[Partition, int]:
         """Rounded up."""
-        return {lane: -(-size // self.part) for lane, size in backlog.items()}
+        return {partition: -(-size // self.part) for partition, size in backlog.items()}
 
 
 @final

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 
-from streamfactory.conformance.specimens.frames import Lane, Topic, to_ipc
+from streamfactory.conformance.specimens.frames import PartitionFrames, Topic, to_ipc
 from streamfactory.spi import (
     PATH,
     Backend,
@@ -83,7 +83,7 @@ class DurableConsumer(PartitionLevelConsumer):
         self._topic = self.TOPIC(path)
         self._number = partition.id
         self._incarnation = self._topic.incarnation
-        self._lane()
+        self._partition()
 
     def fetch_messages(
         self, start: int, end: int | None, limits: FetchLimits
@@ -92,36 +92,39 @@ class DurableConsumer(PartitionLevelConsumer):
         deadline = time.monotonic() + limits.timeout
         while True:
             self._topic.refresh()
-            incarnation, lane = self._topic.incarnation, self._lane()
+            incarnation, partition = self._topic.incarnation, self._partition()
             if incarnation != self._incarnation:
                 self._incarnation = incarnation
-                return Fetched(None, lane.earliest, incarnation=incarnation)
+                return Fetched(None, partition.earliest, incarnation=incarnation)
             left = deadline - time.monotonic()
-            if start != lane.latest or left <= 0:
+            if start != partition.latest or left <= 0:
                 break
             time.sleep(min(_POLL, left))
-        if not lane.earliest <= start <= lane.latest:
-            msg = f"the file has offsets {lane.earliest} to {lane.latest}, not {start}"
-            raise OffsetOutOfRange(msg, earliest=lane.earliest, latest=lane.latest)
+        if not partition.earliest <= start <= partition.latest:
+            known = f"{partition.earliest} to {partition.latest}"
+            msg = f"the file has offsets {known}, not {start}"
+            raise OffsetOutOfRange(
+                msg, earliest=partition.earliest, latest=partition.latest
+            )
         rows, state = None, BatchState.CAUGHT_UP
-        if start < lane.latest:
-            index = bisect_right(lane.bases, start) - 1
+        if start < partition.latest:
+            index = bisect_right(partition.bases, start) - 1
             most = limits.max_rows if end is None else min(limits.max_rows, end - start)
-            rows = lane.chunks[index].slice(start - lane.bases[index], most)
+            rows = partition.chunks[index].slice(start - partition.bases[index], most)
         return Fetched(
             rows,
             start if rows is None else start + rows.num_rows,
             state=state if rows is None else None,
-            latest=lane.latest,
-            held_from=lane.earliest,
+            latest=partition.latest,
+            held_from=partition.earliest,
             incarnation=incarnation,
         )
 
-    def _lane(self) -> Lane:
-        if self._number not in self._topic.lanes:
+    def _partition(self) -> PartitionFrames:
+        if self._number not in self._topic.partitions:
             msg = f"the file has no partition {self._number}"
             raise TopicNotFound(msg)
-        return self._topic.lanes[self._number]
+        return self._topic.partitions[self._number]
 
 
 class DurableMetadata(MetadataProvider):
@@ -139,11 +142,11 @@ class DurableMetadata(MetadataProvider):
         return [
             PartitionInfo(
                 Partition(topics[0], number),
-                lane.earliest,
-                lane.latest,
+                partition.earliest,
+                partition.latest,
                 incarnation=topic.incarnation,
             )
-            for number, lane in topic.lanes.items()
+            for number, partition in topic.partitions.items()
         ]
 
     def fetch_schema(self, topic: str) -> pa.Schema:
@@ -183,8 +186,8 @@ class DurableWriter(StreamWriter):
     def commit(self) -> Any:
         """The rows themselves."""
         batches = [outgoing.rows for outgoing in self._rows]
-        lanes = [outgoing.partition for outgoing in self._rows]
-        return {"lanes": lanes, "rows": to_ipc(self._schema, batches)}
+        partitions = [outgoing.partition for outgoing in self._rows]
+        return {"partition": partitions, "rows": to_ipc(self._schema, batches)}
 
 
 class DurableCommitter(StreamCommitter):
@@ -206,16 +209,16 @@ class DurableCommitter(StreamCommitter):
         self._claim()
         topic = self.topic()
         summary = sum((message.summary for message in messages), Summary())
-        lanes: list[int] = []
+        partitions: list[int] = []
         batches: list[pa.RecordBatch] = []
         for message in messages:
-            lanes += message.payload["lanes"]
+            partitions += message.payload["partition"]
             batches += pa.ipc.open_stream(message.payload["rows"])
         head = {
             "writer": self._writer_id,
             "epoch": epoch,
             "at": time.time(),
-            "lanes": lanes,
+            "partition": partitions,
             "position": None if source_position is None else source_position.to_json(),
             "summary": [summary.rows, dict(summary.sums)],
         }
@@ -251,7 +254,7 @@ class DurableProducerFactory(ProducerFactory):
         return _remembered(self.config, writer_id)
 
     def fetch_partition_count(self, topic: str) -> int:
-        return len(Topic(self.config["path"]).lanes)
+        return len(Topic(self.config["path"]).partitions)
 
     def fetch_schema(self, topic: str) -> pa.Schema | None:
         return Topic(self.config["path"]).schema
@@ -325,7 +328,7 @@ class DurableHarness:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema) as writer:
             writer.write_batch(rows)
-        self._append({"lanes": [partition]}, sink.getvalue().to_pybytes())
+        self._append({"partition": [partition]}, sink.getvalue().to_pybytes())
 
     def numbers(self, rows: pa.RecordBatch) -> list[int]:
         found: list[int] = rows.column("number").to_pylist()
@@ -359,8 +362,11 @@ class DurableHarness:
 
     def visible(self) -> Mapping[int, Sequence[int]]:
         """What the frames hold, less what retention took."""
-        lanes, earliest = self._read()
-        return {lane: rows[earliest.get(lane, 0) :] for lane, rows in lanes.items()}
+        partitions, earliest = self._read()
+        return {
+            partition: rows[earliest.get(partition, 0) :]
+            for partition, rows in partitions.items()
+        }
 
     def nowhere(self) -> Mapping[str, str]:
         """A file that is not there."""
@@ -386,18 +392,18 @@ class DurableHarness:
             os.fsync(file.fileno())
 
     def _read(self) -> tuple[dict[int, list[int]], dict[int, int]]:
-        lanes: dict[int, list[int]] = {}
+        partitions: dict[int, list[int]] = {}
         earliest: dict[int, int] = {}
         data = self._path.read_bytes()
         while data:
             length = int.from_bytes(data[:4], "big")
             head, _, body = data[8 : 8 + length].partition(b"\n")
             found, data = json.loads(head), data[8 + length :]
-            for lane in range(len(lanes), found.get("partitions", 0)):
-                lanes[lane] = []
+            for partition in range(len(partitions), found.get("partitions", 0)):
+                partitions[partition] = []
             earliest |= {int(k): v for k, v in found.get("earliest", {}).items()}
-            if "lanes" in found:
+            if "partition" in found:
                 batches = pa.ipc.open_stream(body)
-                for lane, rows in zip(found["lanes"], batches, strict=True):
-                    lanes[lane] += self.numbers(rows)
-        return lanes, earliest
+                for partition, rows in zip(found["partition"], batches, strict=True):
+                    partitions[partition] += self.numbers(rows)
+        return partitions, earliest

@@ -89,7 +89,7 @@ def to_ipc(schema: pa.Schema, batches: Sequence[pa.RecordBatch] = ()) -> bytes:
 
 
 @dataclass(slots=True)
-class Lane:
+class PartitionFrames:
     """One partition, as far as the file was read."""
 
     earliest: int = 0
@@ -159,7 +159,7 @@ class Topic:
     def _forget(self) -> None:
         self.incarnation = ""
         self.schema = pa.schema([])
-        self.lanes: dict[int, Lane] = {}
+        self.partitions: dict[int, PartitionFrames] = {}
         self.writers: dict[str, tuple[LastCommit, float]] = {}
         self.owners: dict[str, str] = {}
         self._at = 0
@@ -200,15 +200,15 @@ class Topic:
         if "incarnation" in head:
             self.incarnation = head["incarnation"]
             self.schema = pa.ipc.open_stream(body).schema
-        for number in range(len(self.lanes), head.get("partitions", 0)):
-            self.lanes[number] = Lane()
+        for number in range(len(self.partitions), head.get("partitions", 0)):
+            self.partitions[number] = PartitionFrames()
         for number, earliest in head.get("earliest", {}).items():
-            self.lanes[int(number)].earliest = earliest
-        if "lanes" in head:
+            self.partitions[int(number)].earliest = earliest
+        if "partition" in head:
             for number, rows in zip(
-                head["lanes"], pa.ipc.open_stream(body), strict=True
+                head["partition"], pa.ipc.open_stream(body), strict=True
             ):
-                self.lanes[number].append(rows)
+                self.partitions[number].append(rows)
         if "claimed" in head:
             self.owners[head["claimed"]] = head["instance"]
         if head.get("writer") is not None:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from streamfactory.spark.checkpoints import PipelineCheckpoint
     from streamfactory.spark.pipelines.deadletters import Inflow
-    from streamfactory.spark.pipelines.model import Outlet, Pipeline
+    from streamfactory.spark.pipelines.model import Pipeline, Sink
     from streamfactory.spark.pipelines.sql import Analysis
 
 _SCAN: Final = re.compile(r"^[\s:+\-]*~?StreamingRelation", re.MULTILINE)
@@ -234,15 +234,15 @@ class Building:
         """Write one batch to all sinks."""
         session, pipeline = batch.sparkSession, self._pipeline
         query = str(session.sparkContext.getLocalProperty(QUERY_PROPERTY))
-        count = len(pipeline.outlets) + len(pipeline.tables)
+        count = len(pipeline.all_sinks) + len(pipeline.tables)
         try:
             with evaluated_once(batch, sinks=count):
                 frames = self._parts(batch)
                 writes: dict[str, Callable[[], None]] = {
                     one.name: partial(
-                        self._write_outlet, one, frames[one.name], query, epoch
+                        self._write_sink, one, frames[one.name], query, epoch
                     )
-                    for one in pipeline.outlets
+                    for one in pipeline.all_sinks
                 }
                 for table in pipeline.tables:
                     writes[table.name] = partial(
@@ -286,16 +286,14 @@ class Building:
             parts[self._pipeline.dead_letters.name] = dead
         return parts
 
-    def _write_outlet(
-        self, outlet: Outlet, rows: DataFrame, query: str, epoch: int
-    ) -> None:
-        dead = outlet is self._pipeline.dead_letters
+    def _write_sink(self, sink: Sink, rows: DataFrame, query: str, epoch: int) -> None:
+        dead = sink is self._pipeline.dead_letters
         replaces = self._pipeline.mode == "complete" and not dead
-        saves = outlet.name in self._saved
-        SinkWrite(self._arranged(outlet), rows, replaces, saves).run(query, epoch)
+        saves = sink.name in self._saved
+        SinkWrite(self._arranged(sink), rows, replaces, saves).run(query, epoch)
 
-    def _arranged(self, outlet: Outlet) -> Arrangement:
-        dead = outlet is self._pipeline.dead_letters
+    def _arranged(self, sink: Sink) -> Arrangement:
+        dead = sink is self._pipeline.dead_letters
         assert self._checkpoint is not None
-        ledger = self._checkpoint.ledger(outlet.name, dead_letters=dead)
-        return Arrangement(outlet.stream, sink=outlet.name, ledger=ledger)
+        ledger = self._checkpoint.ledger(sink.name, dead_letters=dead)
+        return Arrangement(sink.stream, sink=sink.name, ledger=ledger)

@@ -70,7 +70,7 @@ def pipeline_verdict(pipeline: Pipeline) -> Verdict:
         StreamError: From the factory of a stream.
     """
     ends = [(source_of(pipeline), Role.READ)]
-    ends += [(one.stream, Role.WRITE) for one in pipeline.outlets]
+    ends += [(one.stream, Role.WRITE) for one in pipeline.all_sinks]
     verdicts = []
     for definition, role in ends:
         found = inspect(definition, default_manager(), use="spark", role=role)
@@ -100,7 +100,7 @@ def _end_problems(pipeline: Pipeline, source: Checked) -> Iterator[Problem]:
     """Problems of each stream in its role, and of the paths from source to sinks."""
     sinks = {
         one.name: inspect(one.stream, default_manager(), use="spark", role=Role.WRITE)
-        for one in pipeline.outlets
+        for one in pipeline.all_sinks
     }
     ends = [source, *sinks.values()]
     for found in ends:

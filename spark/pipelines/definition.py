@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from streamfactory.spark.pipelines.model import (
     Draft,
     Hook,
-    Outlet,
     Pipeline,
+    Sink,
     Step,
     Table,
     Watermark,
@@ -175,14 +175,14 @@ class _Reader:
             self._problem(key, "is empty", f"{pointer}/{key}", "write select ...")
         return text
 
-    def _sinks(self, ids: Sequence[str]) -> tuple[Outlet, ...]:
+    def _sinks(self, ids: Sequence[str]) -> tuple[Sink, ...]:
         tables = self._tables("sinks")
         if not tables and not self._body.get("sinks") and "tables" not in self._body:
             self._problem("sinks", "a pipeline needs a sink", "", "add [[sinks]]")
         found = []
         for index, table in enumerate(tables):
             pointer = f"/sinks/{index}"
-            sink = self._outlet(table, pointer, SINK_OPTIONS, ids[-1])
+            sink = self._sink(table, pointer, SINK_OPTIONS, ids[-1])
             if sink is None:
                 continue
             self._check_from(sink, ids, pointer)
@@ -213,25 +213,25 @@ class _Reader:
             found.append(one)
         return tuple(found)
 
-    def _dead_letters(self, source_id: str) -> Outlet | None:
+    def _dead_letters(self, source_id: str) -> Sink | None:
         table = self._table("dead-letters", required=False)
         if table is None:
             return None
-        return self._outlet(table, "/dead-letters", DEAD_LETTER_OPTIONS, source_id)
+        return self._sink(table, "/dead-letters", DEAD_LETTER_OPTIONS, source_id)
 
-    def _outlet(
+    def _sink(
         self,
         table: Mapping[str, Any],
         pointer: str,
         options: Sequence[Option],
         last: str,
-    ) -> Outlet | None:
+    ) -> Sink | None:
         stream, own = self._stream(table, pointer, options)
         if stream is None:
             return None
         name = str(own.get("name", stream.name))
         self._check_name(name, pointer)
-        return Outlet(name, str(own.get("from", last)), stream, self._at(pointer))
+        return Sink(name, str(own.get("from", last)), stream, self._at(pointer))
 
     def _stream(
         self, table: Mapping[str, Any], pointer: str, options: Sequence[Option]
@@ -352,7 +352,7 @@ class _Reader:
             self._problem("name", what, f"{pointer}/name")
 
     def _check_from(
-        self, target: Outlet | Table, ids: Sequence[str], pointer: str
+        self, target: Sink | Table, ids: Sequence[str], pointer: str
     ) -> None:
         if target.rows not in ids:
             near = nearest(target.rows, ids)
@@ -373,13 +373,13 @@ class _Reader:
                 what = f"{ids[index]!r} is an id already"
                 self._problem("id", what, f"/steps/{index - 1}/id")
 
-    def _check_names(self, outlets: Sequence[Outlet | Table | None]) -> None:
-        names = [None if one is None else one.name for one in outlets]
-        for index, outlet in enumerate(outlets):
-            if outlet is not None and outlet.name in names[:index]:
-                what = f"two sinks are named {outlet.name!r}"
+    def _check_names(self, named: Sequence[Sink | Table | None]) -> None:
+        names = [None if one is None else one.name for one in named]
+        for index, sink in enumerate(named):
+            if sink is not None and sink.name in names[:index]:
+                what = f"two sinks are named {sink.name!r}"
                 hint = "give one of them another name: it is part of the writer id"
-                self._problem("name", what, None, hint, outlet.origin)
+                self._problem("name", what, None, hint, sink.origin)
 
     def _check_watermark(self, options: Mapping[str, Any], pointer: str) -> None:
         key = "watermark.delay"

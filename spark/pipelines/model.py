@@ -33,7 +33,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlet:
+class Sink:
     """A sink for the rows of one id."""
 
     name: str
@@ -85,8 +85,8 @@ class Pipeline:
     source_id: str
     watermark: Watermark | None
     steps: tuple[Step, ...]
-    sinks: tuple[Outlet, ...]
-    dead_letters: Outlet | None
+    sinks: tuple[Sink, ...]
+    dead_letters: Sink | None
     trigger: Trigger
     mode: str
     """``append``, ``update`` or ``complete``."""
@@ -99,12 +99,12 @@ class Pipeline:
     tables: tuple[Table, ...] = ()
 
     @property
-    def targets(self) -> tuple[Outlet | Table, ...]:
+    def targets(self) -> tuple[Sink | Table, ...]:
         """All sinks of rows: streams and tables."""
         return (*self.sinks, *self.tables)
 
     @property
-    def outlets(self) -> tuple[Outlet, ...]:
+    def all_sinks(self) -> tuple[Sink, ...]:
         """All streams that are written, including that of dead letters."""
         return self.sinks + (() if self.dead_letters is None else (self.dead_letters,))
 
@@ -119,7 +119,7 @@ class Draft:
     watermark: Watermark | None
     """Watermark of the source."""
     steps: tuple[Step, ...]
-    targets: tuple[Outlet | Table, ...]
+    targets: tuple[Sink | Table, ...]
     """All sinks of rows."""
     streams: tuple[StreamDefinition, ...]
     """All named streams, without duplicates."""

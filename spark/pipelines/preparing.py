@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from streamfactory.spark.pipelines.deadletters import Inflow
-    from streamfactory.spark.pipelines.model import Draft, Outlet, Pipeline
+    from streamfactory.spark.pipelines.model import Draft, Pipeline, Sink
     from streamfactory.spark.pipelines.progress import Batch
     from streamfactory.spark.pipelines.sql import Analysis
     from streamfactory.spi import Verdict
@@ -124,8 +124,8 @@ def build(
     schemas = {sink.name: analysis.schemas[sink.rows] for sink in pipeline.sinks}
     if pipeline.dead_letters is not None:
         schemas[pipeline.dead_letters.name] = spark_schema(DEAD_LETTER_SCHEMA)
-    for outlet in pipeline.outlets:
-        found = _check_outlet(pipeline, outlet, schemas[outlet.name])
+    for sink in pipeline.all_sinks:
+        found = _check_sink(pipeline, sink, schemas[sink.name])
         if isinstance(found, Problem):
             problems.append(found)
         else:
@@ -202,22 +202,22 @@ def _set(session: SparkSession, pipeline: Pipeline) -> None:
             )
 
 
-def _check_outlet(
-    pipeline: Pipeline, outlet: Outlet, schema: StructType
+def _check_sink(
+    pipeline: Pipeline, sink: Sink, schema: StructType
 ) -> tuple[Verdict, Way] | Problem:
     """The guarantee of a sink for rows of a schema, and how they are written.
 
     Or why it refuses them.
     """
-    config = load(outlet.stream, "spark").config
-    overwrite = pipeline.mode == "complete" and outlet is not pipeline.dead_letters
+    config = load(sink.stream, "spark").config
+    overwrite = pipeline.mode == "complete" and sink is not pipeline.dead_letters
     try:
-        with opened_sink(config) as sink:
-            verdict = check_opened(sink, schema, overwrite=overwrite, streaming=True)
+        with opened_sink(config) as opened:
+            verdict = check_opened(opened, schema, overwrite=overwrite, streaming=True)
             parquet = config.get("segment.format") == "parquet"
-            return verdict, Way(outlet.name, refusal(sink, schema), parquet)
+            return verdict, Way(sink.name, refusal(opened, schema), parquet)
     except StreamError as error:
         if error.retryable:
             raise
-        what = f"sink {outlet.name!r}: {error.what}"
-        return Problem("sinks", what, outlet.origin, error.remedy)
+        what = f"sink {sink.name!r}: {error.what}"
+        return Problem("sinks", what, sink.origin, error.remedy)

@@ -227,9 +227,9 @@ class _Run:
     def _count_written(self, batch: Batch) -> None:
         """Count what the tasks wrote, which other processes recorded."""
         pipeline, checkpoint = self.prepared.pipeline, self.prepared.checkpoint
-        for outlet in pipeline.outlets:
+        for sink in pipeline.all_sinks:
             try:
-                commit = checkpoint.ledger(outlet.name).read(batch.batch)
+                commit = checkpoint.ledger(sink.name).read(batch.batch)
             except StreamError as error:
                 name = pipeline.name
                 log.warning("pipeline %r: its rows are not counted: %s", name, error)

@@ -36,7 +36,7 @@ class PipelineTracer:
         self._source = StreamEnd.of(prepared.source.config)
         self._sinks: list[StreamEnd] = []
         if batches.watched:
-            configured = (load(outlet.stream, "spark") for outlet in pipeline.outlets)
+            configured = (load(sink.stream, "spark") for sink in pipeline.all_sinks)
             self._sinks += [StreamEnd.of(one.config) for one in configured]
             tables = pipeline.tables
             self._sinks += [StreamEnd(one.name, one.format) for one in tables]

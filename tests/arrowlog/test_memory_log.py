@@ -203,7 +203,7 @@ def test_sealed_rows_do_not_change_any_more(log: MemoryLog) -> None:
 
 
 def test_a_reader_never_sees_half_of_an_epoch() -> None:
-    log, lanes, epochs = MemoryLog("t", SCHEMA, 4), range(4), 300
+    log, partitions, epochs = MemoryLog("t", SCHEMA, 4), range(4), 300
     seen: list[tuple[int, ...]] = []
     written, looked = threading.Event(), threading.Event()
 
@@ -211,18 +211,18 @@ def test_a_reader_never_sees_half_of_an_epoch() -> None:
         done = False
         while not done:
             done = written.is_set()
-            seen.append(tuple(lane.latest for lane in log.bounds()))
+            seen.append(tuple(partition.latest for partition in log.bounds()))
             looked.set()
-            for lane, latest in zip(lanes, seen[-1], strict=True):
+            for partition, latest in zip(partitions, seen[-1], strict=True):
                 if latest:
-                    assert log.read(lane, latest - 1, max_rows=1, max_bytes=1).rows
+                    assert log.read(partition, latest - 1, max_rows=1, max_bytes=1).rows
 
     def write(name: str) -> None:
         for epoch in range(epochs):
             if epoch % 50 == 0:  # however threads are scheduled, it looks in between
                 looked.clear()
                 assert looked.wait(120)
-            rows: Any = {f"p{lane}": [epoch] for lane in lanes}
+            rows: Any = {f"p{partition}": [epoch] for partition in partitions}
             commit(log, epoch, name, **rows)
 
     writers = [threading.Thread(target=write, args=(name,)) for name in "ab"]
@@ -363,7 +363,7 @@ def test_growth_adds_empty_partitions_and_never_takes_any(log: MemoryLog) -> Non
     commit(log, 0, p0=[1])
     log.grow(3)
     log.grow(3)
-    assert [lane.latest for lane in log.bounds()] == [1, 0, 0]
+    assert [partition.latest for partition in log.bounds()] == [1, 0, 0]
     commit(log, 1, p2=[5])
     assert numbers(log, 2) == [5]
     with pytest.raises(MisuseError) as caught:
@@ -438,7 +438,7 @@ def test_a_claim_outlives_idleness_as_long_as_the_writer_does(
 
 
 def kept(log: MemoryLog) -> list[int]:
-    return [lane.earliest for lane in log.bounds()]
+    return [partition.earliest for partition in log.bounds()]
 
 
 @pytest.fixture

@@ -252,8 +252,8 @@ def test_retention_keeps_so_many_bytes(
     sink = sink_factory({"stream.memory.retention.bytes": text})
     for epoch in range(3):
         write(sink, batch(1, 2), epoch=epoch)
-    (lane,) = topics.open("t").bounds()
-    assert (lane.earliest, lane.latest) == (earliest, 6)
+    (partition,) = topics.open("t").bounds()
+    assert (partition.earliest, partition.latest) == (earliest, 6)
 
 
 def test_retention_by_age_goes_by_the_clock_of_the_log(
@@ -487,7 +487,7 @@ def test_an_operator_sees_and_lets_go(
     admin = admin_factory()
     assert admin.facts("t") == {"incarnation": log.incarnation}
     admin.truncate("t", {0: 4})
-    assert [lane.earliest for lane in log.bounds()] == [4, 0]
+    assert [bounds.earliest for bounds in log.bounds()] == [4, 0]
     assert admin.verify("t") == Verification(16)
     admin.compact("t")
     assert admin.verify("t") == Verification(16)
@@ -514,7 +514,7 @@ def test_configured_retention_is_applied_when_an_operator_says_so(
     for partition in range(2):
         fill(log, *range(10), partition=partition)
     admin_factory(**options).retain("t", hold)
-    assert [lane.earliest for lane in log.bounds()] == earliest
+    assert [bounds.earliest for bounds in log.bounds()] == earliest
 
 
 def test_a_topic_that_is_not_there_is_reported_whatever_is_wanted_of_it(

@@ -57,8 +57,12 @@ class Topic:
 
     def write(self, *rows: int) -> None:
         """One epoch: so many rows for each partition."""
-        lanes = [lane for lane, number in enumerate(rows) for _ in range(number)]
-        table = pa.table({"_partition": pa.array(lanes, pa.int32()), "id": lanes})
+        partitions = [
+            partition for partition, number in enumerate(rows) for _ in range(number)
+        ]
+        table = pa.table(
+            {"_partition": pa.array(partitions, pa.int32()), "id": partitions}
+        )
         with open_sink(self.options) as sink:
             sink.put(table, writer_id="test", epoch=self._epoch)
         self._epoch += 1

@@ -44,34 +44,38 @@ class OwnMember(StreamLevelConsumer):
     def __init__(self, path: str) -> None:
         self._path = path
         infos = DurableMetadata(path).fetch_partitions(["numbers"], ())
-        self._lanes = {i.partition: DurableConsumer(path, i.partition) for i in infos}
+        self._partitions = {
+            i.partition: DurableConsumer(path, i.partition) for i in infos
+        }
         self._next = {info.partition: info.earliest for info in infos}
         stored = self.file()
         if stored.exists():
             held = json.loads(stored.read_text())
-            self._next = {lane: held[str(lane.id)] for lane in self._next}
+            self._next = {
+                partition: held[str(partition.id)] for partition in self._next
+            }
         self._committed = dict(self._next)
 
     def fetch_messages(self, limits: FetchLimits) -> tuple[Partition, Fetched] | None:
-        share = replace(limits, timeout=limits.timeout / len(self._lanes))
-        for lane, consumer in self._lanes.items():
-            fetched = consumer.fetch_messages(self._next[lane], None, share)
-            self._next[lane] = fetched.next_offset
+        share = replace(limits, timeout=limits.timeout / len(self._partitions))
+        for partition, consumer in self._partitions.items():
+            fetched = consumer.fetch_messages(self._next[partition], None, share)
+            self._next[partition] = fetched.next_offset
             if fetched.rows is not None:
                 self.was_read()
-                return lane, fetched
+                return partition, fetched
         return None
 
     def was_read(self) -> None:
         """After each answer with rows."""
 
     def assignment(self) -> frozenset[Partition]:
-        return frozenset(self._lanes)
+        return frozenset(self._partitions)
 
     def commit(self, position: Position) -> None:
         # A position names the partitions that this member has read.
         self._committed |= dict(position)
-        self.store({str(lane.id): at for lane, at in self._committed.items()})
+        self.store({str(partition.id): at for partition, at in self._committed.items()})
 
     def store(self, offsets: dict[str, int]) -> None:
         new = self.file().with_suffix(".new")
@@ -86,14 +90,18 @@ class CommitsWhatItReads(OwnMember):
     """Stores its position when it reads."""
 
     def was_read(self) -> None:
-        self.store({str(lane.id): offset for lane, offset in self._next.items()})
+        self.store(
+            {str(partition.id): offset for partition, offset in self._next.items()}
+        )
 
 
 class CommitsTheLastRead(OwnMember):
     """Stores the last offset instead of the next one."""
 
     def store(self, offsets: dict[str, int]) -> None:
-        super().store({lane: max(0, offset - 1) for lane, offset in offsets.items()})
+        super().store(
+            {partition: max(0, offset - 1) for partition, offset in offsets.items()}
+        )
 
 
 class OwnGroups(DurableConsumerFactory):

@@ -51,12 +51,12 @@ class Streams:
         return properties
 
     def messages(
-        self, topic: str, *lanes: Sequence[bytes | None], keys: Sequence[Any] = ()
+        self, topic: str, *partitions: Sequence[bytes | None], keys: Sequence[Any] = ()
     ) -> None:
         """Append messages to each partition, which are made."""
-        log = self._log(topic, len(lanes))
+        log = self._log(topic, len(partitions))
         stage = log.stage(uuid.uuid4().hex)
-        for number, values in enumerate(lanes):
+        for number, values in enumerate(partitions):
             given = [
                 {
                     "key": keys[at] if keys else f"k{at}".encode(),
@@ -76,10 +76,10 @@ class Streams:
         """Of all partitions, one after another."""
         log = store(self.name).open(topic)
         found: list[dict[str, Any]] = []
-        for lane in log.bounds():
-            at = lane.earliest
-            while at < lane.latest:
-                part = log.read(lane.id, at, max_rows=10**6, max_bytes=2**40).rows
+        for partition in log.bounds():
+            at = partition.earliest
+            while at < partition.latest:
+                part = log.read(partition.id, at, max_rows=10**6, max_bytes=2**40).rows
                 assert part is not None
                 found += part.to_pylist()
                 at += part.num_rows

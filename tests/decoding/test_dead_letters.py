@@ -277,12 +277,12 @@ def test_bad_messages_are_rows_if_the_reader_does_not_commit(words: Streams) -> 
     words.define("from", **WORDS, metadata__columns="true", includeHeaders="true")
     with open_stream("from", plugins=words.plugins) as stream:
         table = pa.Table.from_batches([batch.rows for batch in stream], stream.schema)
-    lane = table.filter(pa.compute.equal(table["_partition"], 0)).to_pydict()
-    assert lane["word"] == ["a", "b", None, None, "c"]
-    assert lane["_offset"] == [0, 0, 1, 2, 3]
+    partition = table.filter(pa.compute.equal(table["_partition"], 0)).to_pydict()
+    assert partition["word"] == ["a", "b", None, None, "c"]
+    assert partition["_offset"] == [0, 0, 1, 2, 3]
     shouts = {"code": "malformed", "message": "message 1 shouts"}
-    assert lane["_error"] == [None, None, shouts, None, None]
-    assert lane["_raw"] == [None, None, b"b!", None, None]
+    assert partition["_error"] == [None, None, shouts, None, None]
+    assert partition["_raw"] == [None, None, b"b!", None, None]
 
 
 def test_rows_with_evidence_become_the_letters_that_a_copy_keeps(

@@ -7,7 +7,7 @@ from collections import deque
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from tests.specimens import LANE, envelopes
+from tests.specimens import PARTITION_0, envelopes
 
 from streamfactory.spi import (
     Backend,
@@ -47,17 +47,19 @@ class Grouped:
             def fetch_messages(
                 self, limits: FetchLimits
             ) -> tuple[Partition, Fetched] | None:
-                return (LANE, plugin.answers.popleft()) if plugin.answers else None
+                return (
+                    (PARTITION_0, plugin.answers.popleft()) if plugin.answers else None
+                )
 
             def assignment(self) -> frozenset[Partition]:
-                return frozenset({LANE})
+                return frozenset({PARTITION_0})
 
             def commit(self, position: Position) -> None:
                 plugin.commits.append(position)
 
         class Provider(MetadataProvider):
             def fetch_partitions(self, topics: Any, known: Any) -> list[PartitionInfo]:
-                return [PartitionInfo(LANE, 0, 0)]
+                return [PartitionInfo(PARTITION_0, 0, 0)]
 
             def fetch_schema(self, topic: str) -> pa.Schema:
                 return envelope_schema()
@@ -89,7 +91,7 @@ def member(streams: Streams, grouped: Grouped) -> Any:
     streams.plugins.register(grouped)
     properties = {
         "streamType": "grouped",
-        "stream.grouped.topic.name": LANE.topic,
+        "stream.grouped.topic.name": PARTITION_0.topic,
         "stream.grouped.consumer.type": "highlevel",
         "stream.grouped.decoder.class.name": "words",
         "group.id": "g",
@@ -109,7 +111,7 @@ def test_letters_are_committed_before_the_member_is(streams: Streams) -> None:
         assert streams.rows("dead") == []
         stream.commit()
     assert [row["value"] for row in streams.rows("dead")] == [b"b!", b"c!"]
-    assert [position[LANE] for position in grouped.commits] == [3]
+    assert [position[PARTITION_0] for position in grouped.commits] == [3]
 
 
 def test_letters_of_what_was_not_committed_are_left_out(streams: Streams) -> None:

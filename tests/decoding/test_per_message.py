@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.specimens import LANE, Dictionary
+from tests.specimens import PARTITION_0, Dictionary
 
 from streamfactory.spi import ConnectionFailed, DecodeContext, Unsupported
 from streamfactory.spi.decoder import MessageDecoder, PerMessageDecoder
@@ -34,7 +34,7 @@ class Parsing(PerMessageDecoder):
 
 def decoded(*values: bytes) -> tuple[list[Any], list[int], list[tuple[int, str, str]]]:
     decoder = Parsing({}, "t")
-    found = decoder.decode(pa.array(values, pa.binary()), DecodeContext(LANE))
+    found = decoder.decode(pa.array(values, pa.binary()), DecodeContext(PARTITION_0))
     assert found.source is not None
     errors = [(e.message, e.code, e.what) for e in found.errors]
     return found.rows.to_pylist(), found.source.to_pylist(), errors
@@ -97,7 +97,7 @@ def test_number_is_never_another_one(kind: pa.DataType, good: Any, bad: Any) -> 
             return {"n": given_[value]}
 
     values = pa.array([b"good", b"bad", b"good"])
-    found = Given({}, "t").decode(values, DecodeContext(LANE))
+    found = Given({}, "t").decode(values, DecodeContext(PARTITION_0))
     assert found.source is not None
     assert found.source.to_pylist() == [0, 2]
     assert [error.code for error in found.errors] == ["schema"]
@@ -127,7 +127,7 @@ def test_what_the_decoder_needs_is_no_fault_of_the_message() -> None:
             raise ConnectionFailed(msg)
 
     with pytest.raises(ConnectionFailed):
-        Away({}, "t").decode(pa.array([b"a"]), DecodeContext(LANE))
+        Away({}, "t").decode(pa.array([b"a"]), DecodeContext(PARTITION_0))
 
 
 def test_policies_hold_for_it_as_for_any_decoder(streams: Streams) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from streamfactory.spi import StreamConfig
 
-LANE = Partition("from", 0)
+PARTITION_0 = Partition("from", 0)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_task_answers_rows_with_evidence(streams: Streams, installed: None) -> N
     config, schema = opened(
         streams, decode__on__error="dead-letter", metadata__columns="true"
     )
-    (rows,) = read(config, Range(LANE, 0, 3, None), schema)
+    (rows,) = read(config, Range(PARTITION_0, 0, 3, None), schema)
     assert rows.column("word").to_pylist() == ["a", None, "c"]
     assert rows.column("_error").to_pylist()[1]["code"] == "malformed"
     assert rows.column("_raw").to_pylist() == [None, b"b!", None]
@@ -66,8 +66,8 @@ def test_budget_is_that_of_one_range_though_the_reader_stays(
     streams.messages("from", [b"w!", b"w"] * 10)
     config, schema = opened(streams, decode__on__error="skip", max__errors="2")
     for start in range(0, 16, 4):
-        rows = list(read(config, Range(LANE, start, start + 4, None), schema))
+        rows = list(read(config, Range(PARTITION_0, start, start + 4, None), schema))
         assert sum(one.num_rows for one in rows) == 2
     with pytest.raises(ErrorBudgetExceeded) as caught:
-        list(read(config, Range(LANE, 0, 20, None), schema))
+        list(read(config, Range(PARTITION_0, 0, 20, None), schema))
     assert caught.value.what.startswith("10 of 20 messages")

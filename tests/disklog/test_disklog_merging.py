@@ -355,12 +355,12 @@ def test_readers_and_writers_continue_during_merges_and_retention(  # noqa: C901
         for n in range(total):
             append(one, {writer: [n]}, f"{writer}", n)
 
-    def read(one: DiskLog, reader: int, lane: int) -> None:
-        numbers = seen[reader, lane] = []
+    def read(one: DiskLog, reader: int, partition: int) -> None:
+        numbers = seen[reader, partition] = []
         while len(numbers) < total and not done.is_set():
-            part = one.read(lane, len(numbers), max_rows=3, max_bytes=1 << 20)
+            part = one.read(partition, len(numbers), max_rows=3, max_bytes=1 << 20)
             if part.rows is None:
-                one.wait(lane, len(numbers), 0.05)
+                one.wait(partition, len(numbers), 0.05)
             else:
                 numbers += part.rows.column("number").to_pylist()
 
@@ -439,16 +439,16 @@ def test_a_commit_that_meets_the_sweep_is_refused_and_written_again(
 # --- snapshots ----------------------------------------------------------------------
 
 
-LANES = 100
+PARTITIONS = 100
 
 
 @pytest.fixture
 def wide(store_factory: Callable[..., DiskLogStore]) -> DiskLog:
     """A topic whose first part has many runs, one in each partition."""
-    store = store_factory(merge_files=1000, segment_size=2 * LANES * 8)
-    log = store.create("wide", SCHEMA, LANES)
+    store = store_factory(merge_files=1000, segment_size=2 * PARTITIONS * 8)
+    log = store.create("wide", SCHEMA, PARTITIONS)
     for _ in range(2):
-        append(log, {lane: [lane] for lane in range(LANES)})
+        append(log, {partition: [partition] for partition in range(PARTITIONS)})
     log.compact()
     return log
 
@@ -460,7 +460,7 @@ def replace_the_first_part(wide: DiskLog, follower: DiskLog) -> None:
     there would keep the first part as it is, and name it once more.
     """
     first = {part.name for part in wide.journal.known.index.parts}
-    for n in range(LANES):
+    for n in range(PARTITIONS):
         append(wide, {0: [n]})
     follower.bounds()
     wide._housekeeper.snapshot()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 WRITERS = st.sampled_from(["ann", "bob"])
 INSTANCES = st.sampled_from(["old", "new"])
-LANES = st.dictionaries(st.integers(0, 3), st.integers(0, 4), max_size=3)
+PARTITIONS = st.dictionaries(st.integers(0, 3), st.integers(0, 4), max_size=3)
 TURN = st.integers(0, 1)
 """Which of two processes does it."""
 
@@ -71,16 +71,16 @@ class Logs(RuleBasedStateMachine):
         assert answers[0] == answers[1]
         return answers[0]
 
-    @rule(target=staged, turn=TURN, lanes=LANES)
-    def stage(self, turn: int, lanes: dict[int, int]) -> Any:
+    @rule(target=staged, turn=TURN, partitions=PARTITIONS)
+    def stage(self, turn: int, partitions: dict[int, int]) -> Any:
         attempt, first = uuid.uuid4().hex, self.next
-        self.next += sum(lanes.values())
+        self.next += sum(partitions.values())
 
         def deed(log: Log) -> Staged:
             stage, at = log.stage(attempt), first
             try:
-                for lane, count in lanes.items():
-                    stage.append(lane, batch(range(at, at + count)))
+                for partition, count in partitions.items():
+                    stage.append(partition, batch(range(at, at + count)))
                     at += count
                 return stage.seal()
             except StreamError:
@@ -92,9 +92,9 @@ class Logs(RuleBasedStateMachine):
         except StreamError:
             self.same(turn, lambda log: deed(log).attempt)
             return multiple()
-        if not any(lanes.values()):
+        if not any(partitions.values()):
             return multiple()  # on disk there is nothing to it: it outlives its topic
-        return (*both, sum(lanes.values()))
+        return (*both, sum(partitions.values()))
 
     @rule(
         turn=TURN,
@@ -158,9 +158,9 @@ class Logs(RuleBasedStateMachine):
     def grow(self, turn: int, partitions: int) -> None:
         self.same(turn, lambda log: log.grow(partitions))
 
-    @rule(turn=TURN, lane=st.integers(0, 1), before=st.integers(0, 30))
-    def truncate(self, turn: int, lane: int, before: int) -> None:
-        self.same(turn, lambda log: log.truncate({lane: before}))
+    @rule(turn=TURN, partition=st.integers(0, 1), before=st.integers(0, 30))
+    def truncate(self, turn: int, partition: int, before: int) -> None:
+        self.same(turn, lambda log: log.truncate({partition: before}))
 
     @rule(
         turn=TURN,
@@ -196,14 +196,17 @@ class Logs(RuleBasedStateMachine):
     def look_up(self, turn: int, before: int) -> None:
         at = int(self.clock.ms) - 1_000 * before
         self.same(
-            turn, lambda log: log.offsets_at(at, [lane.id for lane in log.bounds()])
+            turn,
+            lambda log: log.offsets_at(
+                at, [partition.id for partition in log.bounds()]
+            ),
         )
 
-    @rule(turn=TURN, lane=st.integers(0, 4), start=st.integers(0, 12))
-    def read_somewhere(self, turn: int, lane: int, start: int) -> None:
+    @rule(turn=TURN, partition=st.integers(0, 4), start=st.integers(0, 12))
+    def read_somewhere(self, turn: int, partition: int, start: int) -> None:
         def deed(log: Log) -> Any:
             log.bounds()
-            found = log.read(lane, start, max_rows=1, max_bytes=1)
+            found = log.read(partition, start, max_rows=1, max_bytes=1)
             rows = found.rows
             return (None if rows is None else rows.to_pylist(), found.bounds)
 

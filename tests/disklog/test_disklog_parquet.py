@@ -187,12 +187,12 @@ def test_small_segments_of_many_partitions_end_in_few_files(
 ) -> None:
     log = store.create("many", SCHEMA, 5)
     for n in range(30):
-        append(log, {lane: [n] for lane in range(5)}, "w", n)
+        append(log, {partition: [n] for partition in range(5)}, "w", n)
     # With merge_files=3 each partition has at most two files of each level.
     assert int(log.facts()["segments"]) <= 5 * 2 * 4
     log.compact()
     assert len(segments(root, log)) == 5
-    assert everything(log) == {lane: list(range(30)) for lane in range(5)}
+    assert everything(log) == {partition: list(range(30)) for partition in range(5)}
 
 
 def test_a_gap_behind_a_full_segment_begins_another_file(
@@ -249,8 +249,8 @@ def test_more_partitions_than_a_stage_keeps_open_are_written(
     store: DiskLogStore,
 ) -> None:
     log = store.create("wide", SCHEMA, 150)
-    append(log, {lane: [lane] for lane in range(150)})
-    assert everything(log) == {lane: [lane] for lane in range(150)}
+    append(log, {partition: [partition] for partition in range(150)})
+    assert everything(log) == {partition: [partition] for partition in range(150)}
 
 
 def test_files_of_a_range_are_those_that_have_its_rows(

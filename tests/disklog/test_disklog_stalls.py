@@ -48,9 +48,9 @@ def append(log: Log, number: int) -> None:
 
 def numbers(log: Log) -> list[int]:
     found: list[int] = []
-    [lane] = log.bounds()
-    at = lane.earliest
-    while at < lane.latest:
+    [partition] = log.bounds()
+    at = partition.earliest
+    while at < partition.latest:
         part = log.read(0, at, max_rows=1 << 30, max_bytes=1 << 60)
         assert part.rows is not None
         found += part.rows.column(0).to_pylist()

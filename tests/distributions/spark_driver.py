@@ -60,7 +60,7 @@ def main() -> None:
             .start()
         )
         query.awaitTermination()
-    found = sorted(n for lane in target.visible().values() for n in lane)
+    found = sorted(n for partition in target.visible().values() for n in partition)
     spark.stop()
     harness.close()
     target.close()

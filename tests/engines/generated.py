@@ -43,7 +43,7 @@ COLUMNS: Final = ("id", "a", "b", "c")
 ROWS: Final = BATCH * BATCHES
 """Of four columns of 8 bytes: 524 MB."""
 SCHEMA: Final = pa.schema([pa.field(name, pa.int64()) for name in COLUMNS])
-LANE: Final = Partition("generated", 0)
+PARTITION_0: Final = Partition("generated", 0)
 
 
 class Consumer(PartitionLevelConsumer):
@@ -62,7 +62,7 @@ class Metadata(MetadataProvider):
     def fetch_partitions(
         self, topics: Sequence[str], known: Collection[Partition]
     ) -> Sequence[PartitionInfo]:
-        return [PartitionInfo(LANE, 0, ROWS)]
+        return [PartitionInfo(PARTITION_0, 0, ROWS)]
 
     def fetch_schema(self, topic: str) -> pa.Schema:
         return SCHEMA
@@ -91,7 +91,10 @@ class Plugin:
         )
 
 
-STREAM: Final = {"streamType": "generated", "stream.generated.topic.name": LANE.topic}
+STREAM: Final = {
+    "streamType": "generated",
+    "stream.generated.topic.name": PARTITION_0.topic,
+}
 
 
 def queries() -> dict[str, Callable[[], int]]:

@@ -16,7 +16,7 @@ import pyarrow.acero as acero
 import pyarrow.dataset as ds
 import pytest
 from datafusion import SessionContext
-from tests.specimens import LANE, Author, envelopes, rows
+from tests.specimens import PARTITION_0, Author, envelopes, rows
 
 import streamfactory.engines
 from streamfactory.spi import (
@@ -224,7 +224,7 @@ def test_a_filter_on_time_is_looked_up_in_the_stream(
     wanted: ds.Expression, asked: int, found: int
 ) -> None:
     author = messages()
-    author.times = {LANE: 12}
+    author.times = {PARTITION_0: 12}
     assert timed(author).to_table(filter=wanted).num_rows == found
     assert author.times_asked == [asked]
     assert author.starts == [12]
@@ -239,7 +239,7 @@ def test_a_filter_on_time_is_looked_up_in_the_stream(
 )
 def test_polars_looks_times_up_too(bound: dt.date, starts: list[int]) -> None:
     author = messages()
-    author.times = {LANE: 12}
+    author.times = {PARTITION_0: 12}
     frame = engines.polars.scan(described(author), plugins=author.manager())
     late = frame.filter(pl.col("_timestamp") >= pl.lit(bound))
     assert late.collect().height == 20 - starts[0]
@@ -248,7 +248,7 @@ def test_polars_looks_times_up_too(bound: dt.date, starts: list[int]) -> None:
 
 def test_a_time_later_than_every_message_reads_nothing() -> None:
     author = messages()
-    author.times = {LANE: None}
+    author.times = {PARTITION_0: None}
     late = FIELD("_timestamp") >= millis(100)
     assert timed(author).to_table(filter=late).num_rows == 0
     assert author.calls == []
@@ -475,7 +475,7 @@ def test_a_stream_that_cannot_seek_is_filtered_from_its_first_row_on() -> None:
 
 def test_a_position_of_a_missing_partition_is_a_loss() -> None:
     gone = Partition("script", 7)
-    start = Position({LANE: 0, gone: 3})
+    start = Position({PARTITION_0: 0, gone: 3})
     author = Author(rows(0, 5), latest=5)
 
     def dataset(**options: Any) -> Any:

@@ -46,10 +46,10 @@ def prove(rounds: int, seed: int, root: Path) -> Verdict:
     log = store.open("in")
     held = log.last("writer")
     epochs = 0 if held is None else held.epoch + 1
-    lanes, out = everything(log), numbers_of(store.open("out"))
+    partitions, out = everything(log), numbers_of(store.open("out"))
     store.close()
     wanted = {"all": sorted(n for epoch in range(epochs) for n in numbers(epoch))}
-    written = {"all": sorted(n for some in lanes.values() for n in some)}
+    written = {"all": sorted(n for some in partitions.values() for n in some)}
     verdict = compared(wanted, written)
     verdict += compared({"read": written["all"]}, {"read": sorted(out)})
     verdict.kills = rounds

@@ -110,8 +110,8 @@ def test_plain_put_without_a_reader_of_results_is_committed(
     writer, _ = client.do_put(fl.FlightDescriptor.for_path(topic), SCHEMA)
     writer.write_batch(rows(5))
     writer.close()
-    (lane,) = RemoteLogStore(connection).open(topic).bounds()
-    assert (lane.earliest, lane.latest) == (0, 5)
+    (partition,) = RemoteLogStore(connection).open(topic).bounds()
+    assert (partition.earliest, partition.latest) == (0, 5)
 
 
 # --- staged uploads ---------------------------------------------------------------

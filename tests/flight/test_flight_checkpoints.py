@@ -90,8 +90,8 @@ def read(opened: Stream, rows: int) -> list[tuple[int, int]]:
         batch = opened.next_batch(30)
         assert batch is not None
         assert batch.first_offset is not None
-        lane = batch.partition.id
-        found += [(lane, n) for n in range(batch.first_offset, batch.next_offset)]
+        partition = batch.partition.id
+        found += [(partition, n) for n in range(batch.first_offset, batch.next_offset)]
     return found
 
 
@@ -328,9 +328,9 @@ def test_two_instances_share_a_stream_and_one_takes_over(
         closing(member(clicks, "0/2")) as first,
         closing(member(clicks, "1/2")) as second,
     ):
-        lanes = [{p.id for p in one.position} for one in (first, second)]
-        assert sorted(lanes[0] | lanes[1]) == [0, 1, 2]
-        assert not lanes[0] & lanes[1]
+        partitions = [{p.id for p in one.position} for one in (first, second)]
+        assert sorted(partitions[0] | partitions[1]) == [0, 1, 2]
+        assert not partitions[0] & partitions[1]
         total = 0
         for one in (first, second):
             while (batch := one.next_batch(2)) is not None:

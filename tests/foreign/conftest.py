@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-LANE = Partition("t", 0)
+PARTITION_0 = Partition("t", 0)
 NOW = FetchLimits(1_000_000, 1 << 30, 0.0)
 
 
@@ -37,7 +37,7 @@ def stack() -> Iterator[ExitStack]:
 @pytest.fixture
 def consumer_factory(stack: ExitStack) -> Callable[..., PartitionLevelConsumer]:
     def make(path: Path, fields: Any = None, **options: str) -> PartitionLevelConsumer:
-        made = create_consumer(config_of(path, **options), LANE, fields)
+        made = create_consumer(config_of(path, **options), PARTITION_0, fields)
         stack.callback(made.close)
         return made
 

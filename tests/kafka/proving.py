@@ -42,7 +42,7 @@ WRITER: Final = "prover"
 TASKS: Final = 2
 EACH: Final = 200
 """Rows of a task."""
-LANES: Final = 3
+PARTITIONS: Final = 3
 STEPS: Final = {
     "append": Stage,
     "seal": Stage,
@@ -146,7 +146,7 @@ class Proof:
         self._bootstrap = bootstrap
         self._cluster = cluster
         topics = Topics(bootstrap)
-        self._topic = topics.create(f"proof-{uuid.uuid4().hex[:8]}", LANES)
+        self._topic = topics.create(f"proof-{uuid.uuid4().hex[:8]}", PARTITIONS)
         (root / "stream").write_text(f"{bootstrap} {self._topic}")
 
     def at_step(self, step: str) -> bool:
@@ -217,14 +217,16 @@ class Proof:
             assert status == 0, status
         finally:
             child.end()
-        found = read_committed(self._bootstrap, self._topic, LANES)
+        found = read_committed(self._bootstrap, self._topic, PARTITIONS)
         wanted = numbers_until(self.last())
-        lanes = {n: lane for lane, some in found.items() for n in some}
-        order: dict[str, list[int]] = {str(lane): [] for lane in found}
+        partitions = {n: partition for partition, some in found.items() for n in some}
+        order: dict[str, list[int]] = {str(partition): [] for partition in found}
         for number in wanted:
-            order[str(lanes.get(number, 0))].append(number)
+            order[str(partitions.get(number, 0))].append(number)
         left = [*Path(self._root, "staging").glob("*/*")]
-        verdict = compared(order, {str(lane): some for lane, some in found.items()})
+        verdict = compared(
+            order, {str(partition): some for partition, some in found.items()}
+        )
         verdict.notes.append(f"kafka: {len(wanted)} rows, {len(left)} files left")
         return verdict
 
@@ -244,21 +246,21 @@ class Proof:
         return child.kill()
 
 
-def read_committed(bootstrap: str, topic: str, lanes: int) -> dict[int, list[int]]:
+def read_committed(bootstrap: str, topic: str, partitions: int) -> dict[int, list[int]]:
     """All numbers that a reader sees, by partition, without our code."""
-    found = read_messages(bootstrap, topic, lanes)
+    found = read_messages(bootstrap, topic, partitions)
     return {
-        lane: [int(value or b"") for _, value in messages]
-        for lane, messages in found.items()
+        partition: [int(value or b"") for _, value in messages]
+        for partition, messages in found.items()
     }
 
 
 def read_messages(
-    bootstrap: str, topic: str, lanes: int
+    bootstrap: str, topic: str, partitions: int
 ) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
     """Keys and values of all messages that a reader sees, likewise."""
     found: dict[int, list[tuple[bytes | None, bytes | None]]]
-    found = {number: [] for number in range(lanes)}
+    found = {number: [] for number in range(partitions)}
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -272,20 +274,20 @@ def read_messages(
         }
     )
     with contextlib.closing(consumer):
-        consumer.assign([TopicPartition(topic, lane, 0) for lane in found])
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in found])
         ended: set[int] = set()
         deadline = time.monotonic() + DEADLINE
-        while len(ended) < lanes:
+        while len(ended) < partitions:
             if time.monotonic() > deadline:
                 msg = f"no end of {topic} in {DEADLINE:.0f} s"
                 raise TimeoutError(msg)
             for message in consumer.consume(500, 0.1):
-                lane = message.partition()
-                assert lane is not None
+                partition = message.partition()
+                assert partition is not None
                 if message.error() is None:
-                    found[lane].append((_octets(message.key()), message.value()))
+                    found[partition].append((_octets(message.key()), message.value()))
                 else:
-                    ended.add(lane)
+                    ended.add(partition)
     return found
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.proving.verdict import Verdict
 
-LANES: Final = 2
+PARTITIONS: Final = 2
 
 
 class Proof(QueryProof):
@@ -33,7 +33,7 @@ class Proof(QueryProof):
     def __init__(self, folder: Path, bootstrap: str, seed: int) -> None:
         super().__init__(folder, seed)
         self._bootstrap = bootstrap
-        self._topic = Topics(bootstrap).create(partitions=LANES)
+        self._topic = Topics(bootstrap).create(partitions=PARTITIONS)
 
     def source(self) -> Mapping[str, str]:
         return source(self.folder)
@@ -43,8 +43,8 @@ class Proof(QueryProof):
         return Driver(self.folder, "tests.kafka.spark_driver", *line)
 
     def found(self) -> Iterable[int]:
-        lanes = read_committed(self._bootstrap, self._topic, LANES).values()
-        return [number for numbers in lanes for number in numbers]
+        partitions = read_committed(self._bootstrap, self._topic, PARTITIONS).values()
+        return [number for numbers in partitions for number in numbers]
 
     def finish(self, name: str = "kafka from Spark") -> Verdict:
         verdict = super().finish(name)

@@ -208,7 +208,9 @@ def test_a_producer_that_a_third_party_has_fenced_recovers(
 
 
 def test_position_and_summary_stand_with_the_epoch(sink: Sink) -> None:
-    here = Position({Partition("in", lane): 7 + lane for lane in range(50)})
+    here = Position(
+        {Partition("in", partition): 7 + partition for partition in range(50)}
+    )
     with contextlib.closing(sink.committer(writer_id="w")) as committer:
         committer.commit(0, [stage(sink, 0, 1, 2)], here)
     last = sink.factory.fetch_last_commit("w")
@@ -423,8 +425,8 @@ def test_a_transaction_that_ran_out_of_time_is_made_again(
         if times[0] == 2:  # of the first epoch, after the claim
             assert self._producer.flush(20) == 0
             # Until the broker has ended it, readers do not see what it has written.
-            lane = (topic, 0)
-            assert asking.await_visible([lane], Deadline(30.0))
+            partition = (topic, 0)
+            assert asking.await_visible([partition], Deadline(30.0))
 
     monkeypatch.setattr(TransactionalProducer, "send_one", late)
     options = {"stream.kafka.transaction.timeout.millis": "1s"}
@@ -457,7 +459,9 @@ def test_a_large_epoch_is_one_transaction(kafka: Addresses, topics: Topics) -> N
     table = pa.table({"value": numbers, "_key": numbers})
     with open_sink(stream_of(kafka.bootstrap, topic)) as sink:
         sink.put(table, writer_id="w")
-    found = [value for lane in range(3) for value in values(kafka, topic, lane)]
+    found = [
+        value for partition in range(3) for value in values(kafka, topic, partition)
+    ]
     assert len(found) == count
     assert sorted(found) == numbers
 

@@ -47,7 +47,7 @@ BIG = pa.table({"value": pa.array([b"x" * 1000] * 1000)})
 
 
 def messages(
-    kafka: Addresses, topic: str, lane: int = 0, level: str = "read_committed"
+    kafka: Addresses, topic: str, partition: int = 0, level: str = "read_committed"
 ) -> list[Message]:
     """All that a reader sees of a partition."""
     consumer = Consumer(
@@ -61,15 +61,15 @@ def messages(
     )
     found: list[Message] = []
     with contextlib.closing(consumer):
-        consumer.assign([TopicPartition(topic, lane, 0)])
+        consumer.assign([TopicPartition(topic, partition, 0)])
         while (message := consumer.poll(20)) is not None and message.error() is None:
             found.append(message)
         assert message is not None, "no end within 20 s"
     return found
 
 
-def values(kafka: Addresses, topic: str, lane: int = 0) -> list[Any]:
-    return [message.value() for message in messages(kafka, topic, lane)]
+def values(kafka: Addresses, topic: str, partition: int = 0) -> list[Any]:
+    return [message.value() for message in messages(kafka, topic, partition)]
 
 
 def rows(*numbers: int) -> pa.RecordBatch:
@@ -209,7 +209,11 @@ def test_rows_go_where_javas_partitioner_sends_them(
     with open_sink(stream_of(kafka.bootstrap, topic)) as sink:
         sink.put(table, writer_id="w")
     hashes = {b"21": -973932308, b"foobar": -790332482, b"abc": 479470107}
-    where = {key: lane for lane in range(3) for key in values(kafka, topic, lane)}
+    where = {
+        key: partition
+        for partition in range(3)
+        for key in values(kafka, topic, partition)
+    }
     for key, hashed in hashes.items():
         assert where[key] == (hashed & 0x7FFFFFFF) % 3, key
     assert set(where) == set(keys)
@@ -227,7 +231,7 @@ def test_a_sink_takes_rows_for_several_topics(kafka: Addresses, topics: Topics) 
     with open_sink(stream_of(kafka.bootstrap, one)) as sink:
         sink.put(table, writer_id="w")
     assert values(kafka, one) == [b"1"]
-    assert [values(kafka, other, lane) for lane in (0, 1)] == [[b"3"], [b"2"]]
+    assert [values(kafka, other, partition) for partition in (0, 1)] == [[b"3"], [b"2"]]
 
 
 def test_rows_without_a_writer_id_are_written_each_time(

@@ -32,8 +32,8 @@ def fill(folder: Path, epochs: int) -> list[int]:
     return list(range(epochs * EPOCH))
 
 
-def found(kafka: Addresses, topic: str, lanes: int) -> list[int]:
-    lists = read_committed(kafka.bootstrap, topic, lanes).values()
+def found(kafka: Addresses, topic: str, partitions: int) -> list[int]:
+    lists = read_committed(kafka.bootstrap, topic, partitions).values()
     return sorted(number for numbers in lists for number in numbers)
 
 

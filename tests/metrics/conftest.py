@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 @pytest.fixture
 def reader_of() -> Iterator[Callable[..., Reader]]:
     """Makes a reader of a scripted author; all are closed in the end."""
-    from tests.specimens import LANE
+    from tests.specimens import PARTITION_0
 
     opened: list[Reader | Source] = []
 
     def make(author: Author, **options: Any) -> Reader:
         source = author.source(**options)
-        reader = source.reader(LANE)
+        reader = source.reader(PARTITION_0)
         opened.extend((source, reader))
         return reader
 

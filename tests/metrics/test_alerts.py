@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from tests.metrics.promtool import Recording, check_rules
-from tests.specimens import LANE, Author, Words, envelopes, rows
+from tests.specimens import PARTITION_0, Author, Words, envelopes, rows
 
 import streamfactory
 from streamfactory.conformance.specimens import forgetful
@@ -68,7 +68,7 @@ def record_losses(reader_of: Readers) -> Recording:
         at = reader.fetch(at).next_offset
         found.minute()
     found.expect()
-    lost = Loss(LANE, at, at + 50, "retention")
+    lost = Loss(PARTITION_0, at, at + 50, "retention")
     author.steps.append(Fetched(None, at + 50, losses=[lost]))
     at = reader.fetch(at).next_offset
     found.minute()
@@ -89,7 +89,7 @@ def record_a_first_loss(reader_of: Readers) -> Recording:
     author = Author()
     author.always = keeping_up
     reader = reader_of(author, out__of__range="earliest")
-    lost = Loss(LANE, 0, 50, "retention")
+    lost = Loss(PARTITION_0, 0, 50, "retention")
     author.steps.append(Fetched(None, 50, losses=[lost]))
     at = reader.fetch(0).next_offset
     found.minute()

@@ -92,7 +92,7 @@ def prepared() -> Any:
         {"streamType": "memory", "stream.memory.topic.name": "in"}
     )
     configured = configure(definition, default_manager(), use="read")
-    pipeline = SimpleNamespace(name="p", outlets=(), tables=())
+    pipeline = SimpleNamespace(name="p", all_sinks=(), tables=())
     return SimpleNamespace(pipeline=pipeline, source=configured)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from tests.specimens import LANE, Author, Words, envelopes, rows
+from tests.specimens import PARTITION_0, Author, Words, envelopes, rows
 
 import streamfactory
 from streamfactory.spi import (
@@ -99,7 +99,7 @@ def test_retries_and_recreated_consumers_are_counted(reader_of: Readers) -> None
 
 
 def test_losses_are_counted_with_their_extent(reader_of: Readers) -> None:
-    lost = [Loss(LANE, 0, 4, "gap"), Loss(LANE, 4, None, "unknown")]
+    lost = [Loss(PARTITION_0, 0, 4, "gap"), Loss(PARTITION_0, 4, None, "unknown")]
     reader = reader_of(Author(Fetched(None, 4, losses=lost)), out__of__range="earliest")
     assert [read("losses"), read("lost.offsets")] == [0, 0]
     reader.fetch(0)
@@ -129,12 +129,12 @@ def batch(next_offset: int, latest: int | None) -> MessageBatch:
     answer = rows(0, 1).rows
     assert answer is not None
     state = BatchState.DATA
-    return MessageBatch(LANE, answer, 0, next_offset, state, latest=latest)
+    return MessageBatch(PARTITION_0, answer, 0, next_offset, state, latest=latest)
 
 
 def test_the_age_of_the_lag_is_that_of_the_oldest_message_not_read() -> None:
     clock = StandingClock()
-    tally = ReadTally("s", LANE, Counters(), clock)
+    tally = ReadTally("s", PARTITION_0, Counters(), clock)
 
     def age() -> float | None:
         found = {s.metric.name: s.value for s in tally.gauges()}
@@ -160,7 +160,7 @@ def test_the_age_of_the_lag_is_that_of_the_oldest_message_not_read() -> None:
 
 def test_what_a_tally_remembers_is_bounded_and_never_makes_the_lag_younger() -> None:
     clock = StandingClock()
-    tally = ReadTally("s", LANE, Counters(), clock)
+    tally = ReadTally("s", PARTITION_0, Counters(), clock)
     for second in range(1000):
         clock.time = float(second)
         tally.observe(batch(1, second + 2))

@@ -162,7 +162,9 @@ def test_what_is_retained_and_merged_stays_where_it_was(log: DiskLog) -> None:
     assert numbers_of(log) == list(range(80))
     log.retain(Retention(rows=10), {})
     log.compact()
-    assert [(lane.earliest, lane.latest) for lane in log.bounds()] == [(70, 80)]
+    assert [(partition.earliest, partition.latest) for partition in log.bounds()] == [
+        (70, 80)
+    ]
     assert numbers_of(log) == list(range(70, 80))
     with pytest.raises(OffsetOutOfRange):
         log.read(0, 5, max_rows=1, max_bytes=1)

@@ -21,7 +21,7 @@ POINTS = ("before", "after")
 def arrange(where: str, passes: int) -> None:
     """Have the writing of sinks kill this process group."""
     building: Any = Building
-    real = building._write_outlet
+    real = building._write_sink
     left = passes
 
     def at(point: str) -> None:
@@ -37,7 +37,7 @@ def arrange(where: str, passes: int) -> None:
         real(self, *arguments)
         at("after")
 
-    building._write_outlet = write
+    building._write_sink = write
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-LANES: Final = 2
+PARTITIONS: Final = 2
 KEYS: Final = 40
 """Ids of rows."""
 PAUSE: Final = 0.3
@@ -122,10 +122,10 @@ class Proof:
         self._bootstrap = bootstrap
         self._chance = random.Random(seed)
         self._table = ChangingTable(folder / "lake", seed)
-        partitions = {"stream.file.partitions": str(LANES)}
+        partitions = {"stream.file.partitions": str(PARTITIONS)}
         keys = {"producer.key.columns": "id"}
         self._changes = Topic(folder, "changes", **partitions, **keys)
-        self._topic = Topics(bootstrap).create(partitions=LANES)
+        self._topic = Topics(bootstrap).create(partitions=PARTITIONS)
         staged = {"stream.kafka.staging.location": str(folder / "staging")}
         decoder = {"stream.kafka.decoder.class.name": "json"}
         upserts = {**keys, "producer.change.column": "_change"}
@@ -206,8 +206,8 @@ class Proof:
 
     def _sent(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
-        messages = read_messages(self._bootstrap, self._topic, LANES)
-        for key, value in (one for lane in messages.values() for one in lane):
+        messages = read_messages(self._bootstrap, self._topic, PARTITIONS)
+        for key, value in (one for partition in messages.values() for one in partition):
             number = TOMBSTONE if value is None else json.loads(value)["number"]
             place = f"kafka, key {(key or b'').decode()}"
             found.setdefault(place, []).append(number)

@@ -105,7 +105,7 @@ stream = "other"
         ("a", "select * from flights", None),
         ("b", "select * from a where late", Watermark("seen", "0 seconds")),
     ]
-    assert [(s.name, s.rows, s.stream.name) for s in found.outlets] == [
+    assert [(s.name, s.rows, s.stream.name) for s in found.all_sinks] == [
         ("out", "a", "out"),
         ("again", "b", "out"),
         ("dead-letters", "flights", "other"),

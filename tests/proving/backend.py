@@ -95,15 +95,20 @@ def prove(rounds: int, seed: int, root: Path) -> Verdict:
     log = store.open("in")
     held = log.last("writer")
     epochs = 0 if held is None else held.epoch + 1
-    lanes = everything(log)
+    partitions = everything(log)
     out = numbers_of(store.open("out"))
     store.close()
-    written = {"all": sorted(n for some in lanes.values() for n in some)}
+    written = {"all": sorted(n for some in partitions.values() for n in some)}
     verdict = compared({"all": range(EACH * epochs)}, written)
     # What has been read has the order of each partition.
-    seen = {lane: set(some) for lane, some in lanes.items()}
-    read_of = {f"{lane}": [n for n in out if n in seen[lane]] for lane in lanes}
-    verdict += compared({f"{lane}": some for lane, some in lanes.items()}, read_of)
+    seen = {partition: set(some) for partition, some in partitions.items()}
+    read_of = {
+        f"{partition}": [n for n in out if n in seen[partition]]
+        for partition in partitions
+    }
+    verdict += compared(
+        {f"{partition}": some for partition, some in partitions.items()}, read_of
+    )
     strangers = {n for n in out if not any(n in some for some in seen.values())}
     verdict.twice += len(strangers)
     verdict.kills = rounds

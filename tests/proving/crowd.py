@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from streamfactory.arrowlog.disk import DiskLog
 
 WRITERS: Final = ("ann", "bob")
-LANES: Final = 2
+PARTITIONS: Final = 2
 EACH: Final = 3
 """Rows of an epoch in each partition."""
 FAR: Final = 10**9
@@ -39,8 +39,8 @@ def store_of(root: str) -> DiskLogStore:
     return DiskLogStore(storage, Settings(merge_files=8))
 
 
-def rows_of(writer: str, epoch: int, lane: int) -> range:
-    first = FAR * WRITERS.index(writer) + epoch * EACH * LANES + lane * EACH
+def rows_of(writer: str, epoch: int, partition: int) -> range:
+    first = FAR * WRITERS.index(writer) + epoch * EACH * PARTITIONS + partition * EACH
     return range(first, first + EACH)
 
 
@@ -51,8 +51,11 @@ def write(root: str, writer: str) -> None:
     epoch = 0 if held is None else held.epoch + 1
     note = os.open(Path(root, writer), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     while not stopped(root):
-        lanes = {lane: rows_of(writer, epoch, lane) for lane in range(LANES)}
-        append(log, lanes, writer, epoch, instance=instance)
+        partitions = {
+            partition: rows_of(writer, epoch, partition)
+            for partition in range(PARTITIONS)
+        }
+        append(log, partitions, writer, epoch, instance=instance)
         os.write(note, b"%d\n" % epoch)
         epoch += 1
 
@@ -79,17 +82,19 @@ def read(root: str) -> None:
     epoch, at = 0 if held is None else held.epoch + 1, offsets(out)
     while True:
         over = Path(root, "drain").exists()
-        lanes = {}
-        for lane in range(LANES):
-            part = log.read(lane, at[lane], max_rows=7, max_bytes=1 << 20)
+        partitions = {}
+        for partition in range(PARTITIONS):
+            part = log.read(partition, at[partition], max_rows=7, max_bytes=1 << 20)
             if part.rows is not None:
-                lanes[lane] = part.rows.column("number").to_pylist()
-                at[lane] += part.rows.num_rows
-        if lanes:
-            position = Position({Partition("in", lane): at[lane] for lane in at})
+                partitions[partition] = part.rows.column("number").to_pylist()
+                at[partition] += part.rows.num_rows
+        if partitions:
+            position = Position(
+                {Partition("in", partition): at[partition] for partition in at}
+            )
             append(
                 out,
-                lanes,
+                partitions,
                 "reader",
                 epoch,
                 instance=instance,
@@ -107,7 +112,7 @@ def offsets(out: DiskLog) -> dict[int, int]:
     """What the reader has stored."""
     held = out.last("reader")
     if held is None or held.source_position is None:
-        return dict.fromkeys(range(LANES), 0)
+        return dict.fromkeys(range(PARTITIONS), 0)
     return {p.id: offset for p, offset in held.source_position.items()}
 
 
@@ -119,7 +124,7 @@ def prove(rounds: int, seed: int, root: Path) -> Verdict:
     """Kill so many of them."""
     store = store_of(str(root))
     for name in ("in", "out"):
-        store.create(name, SCHEMA, LANES)
+        store.create(name, SCHEMA, PARTITIONS)
     place = str(root)
     roles = {name: (write, place, name) for name in WRITERS}
     others = {"compact": (compact, place), "retain": (retain, place)}
@@ -151,13 +156,13 @@ def judge(root: Path, store: DiskLogStore) -> Verdict:
         epochs = 0 if held is None else held.epoch + 1
         note = (root / writer).read_text().split() if (root / writer).exists() else []
         acknowledged = int(note[-1]) + 1 if note else 0
-        verdict.lost += max(0, acknowledged - epochs) * LANES * EACH
+        verdict.lost += max(0, acknowledged - epochs) * PARTITIONS * EACH
         first = FAR * WRITERS.index(writer)
-        for lane in range(LANES):
-            place = f"{writer}/{lane}"
-            rows = [rows_of(writer, epoch, lane) for epoch in range(epochs)]
+        for partition in range(PARTITIONS):
+            place = f"{writer}/{partition}"
+            rows = [rows_of(writer, epoch, partition) for epoch in range(epochs)]
             wanted[place] = [number for some in rows for number in some]
-            numbers = numbers_of(out, lane)
+            numbers = numbers_of(out, partition)
             found[place] = [n for n in numbers if first <= n < first + FAR]
     verdict += compared(wanted, found)
     return verdict

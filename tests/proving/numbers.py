@@ -41,33 +41,33 @@ def batch(numbers: Iterable[int]) -> pa.RecordBatch:
     return pa.record_batch([pa.array(list(numbers), pa.int64())], schema=SCHEMA)
 
 
-def stage(log: Log, lanes: Mapping[int, Sequence[int]]) -> Staged:
+def stage(log: Log, partitions: Mapping[int, Sequence[int]]) -> Staged:
     """Stage numbers, by partition."""
     attempt = log.stage(uuid.uuid4().hex)
-    for lane, numbers in lanes.items():
-        attempt.append(lane, batch(numbers))
+    for partition, numbers in partitions.items():
+        attempt.append(partition, batch(numbers))
     return attempt.seal()
 
 
 def append(
     log: Log,
-    lanes: Mapping[int, Sequence[int]],
+    partitions: Mapping[int, Sequence[int]],
     writer: str | None = None,
     epoch: int = 0,
     **options: Any,
 ) -> LastCommit | None:
     """Commit an epoch of numbers."""
-    options.setdefault("summary", Summary(sum(map(len, lanes.values()))))
-    return log.commit(Epoch(writer, epoch, [stage(log, lanes)], **options)).held
+    options.setdefault("summary", Summary(sum(map(len, partitions.values()))))
+    return log.commit(Epoch(writer, epoch, [stage(log, partitions)], **options)).held
 
 
-def numbers_of(log: Log, lane: int = 0, start: int | None = None) -> list[int]:
+def numbers_of(log: Log, partition: int = 0, start: int | None = None) -> list[int]:
     """All numbers of a partition, or those from an offset on."""
     found: list[int] = []
-    bounds = log.bounds()[lane]
+    bounds = log.bounds()[partition]
     at = bounds.earliest if start is None else start
     while at < bounds.latest:
-        part = log.read(lane, at, max_rows=1 << 30, max_bytes=1 << 40)
+        part = log.read(partition, at, max_rows=1 << 30, max_bytes=1 << 40)
         assert part.rows is not None
         assert part.start == at
         found += part.rows.column("number").to_pylist()
@@ -77,4 +77,4 @@ def numbers_of(log: Log, lane: int = 0, start: int | None = None) -> list[int]:
 
 def everything(log: Log) -> dict[int, list[int]]:
     """All numbers, by partition."""
-    return {lane.id: numbers_of(log, lane.id) for lane in log.bounds()}
+    return {partition.id: numbers_of(log, partition.id) for partition in log.bounds()}

@@ -285,10 +285,12 @@ def lose(root: Path, cut: int, chance: random.Random, fsync: str) -> str:
     finally:
         store.close()
     epoch = -1 if held is None else held.epoch
-    for lane, (numbers, bounds) in enumerate(zip(rows.values(), edges, strict=True)):
-        written = rows_until(epoch, lane)
+    for partition, (numbers, bounds) in enumerate(
+        zip(rows.values(), edges, strict=True)
+    ):
+        written = rows_until(epoch, partition)
         assert bounds.latest == len(written), (epoch, bounds)
-        assert numbers == written[bounds.earliest :], (epoch, lane)
+        assert numbers == written[bounds.earliest :], (epoch, partition)
     return (
         "suffix" if medium.acknowledged and epoch < medium.acknowledged[-1] else "whole"
     )

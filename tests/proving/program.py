@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from streamfactory.arrowlog.disk import DiskLog
 
 STEPS: Final = 36
-LANES: Final = 2
+PARTITIONS: Final = 2
 SETTINGS: Final = Settings(merge_files=4)
 COUNTING: Final = "a"
 PASSING: Final = "b"
@@ -38,28 +38,30 @@ PASSING: Final = "b"
 def run(store: LogStore, on_epoch: Callable[[int], None] | None = None) -> None:
     """Take all steps that are left; call ``on_epoch`` after each commit."""
     if COUNTING not in store.names():
-        store.create(COUNTING, SCHEMA, LANES)
+        store.create(COUNTING, SCHEMA, PARTITIONS)
     log = store.open(COUNTING)
     instance = uuid.uuid4().hex
     held = log.claim("w", instance)
     for step in range(0 if held is None else held.epoch + 1, STEPS):
         _deed(store, log, step)
-        lanes = {lane: _rows(step, lane) for lane in range(LANES)}
-        append(log, lanes, "w", step, instance=instance, replace=step == 17)
+        partitions = {
+            partition: _rows(step, partition) for partition in range(PARTITIONS)
+        }
+        append(log, partitions, "w", step, instance=instance, replace=step == 17)
         if on_epoch is not None:
             on_epoch(step)
 
 
-def _rows(step: int, lane: int) -> range:
-    first = 100 * step + 50 * lane
-    return range(first, first + 1 + (step + lane) % 4)
+def _rows(step: int, partition: int) -> range:
+    first = 100 * step + 50 * partition
+    return range(first, first + 1 + (step + partition) % 4)
 
 
-def rows_until(epoch: int, lane: int) -> list[int]:
+def rows_until(epoch: int, partition: int) -> list[int]:
     """All that was ever appended to a partition of the counting topic."""
-    if lane >= LANES:
+    if partition >= PARTITIONS:
         return []
-    return [n for step in range(epoch + 1) for n in _rows(step, lane)]
+    return [n for step in range(epoch + 1) for n in _rows(step, partition)]
 
 
 def _deed(store: LogStore, log: Log, step: int) -> None:
@@ -87,9 +89,12 @@ def outcome(store: LogStore) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for name in store.names():
         log = store.open(name)
-        for lane in log.bounds():
-            found[f"{name}/{lane.id}"] = numbers_of(log, lane.id)
-            found[f"{name}/{lane.id} edges"] = [lane.earliest, lane.latest]
+        for partition in log.bounds():
+            found[f"{name}/{partition.id}"] = numbers_of(log, partition.id)
+            found[f"{name}/{partition.id} edges"] = [
+                partition.earliest,
+                partition.latest,
+            ]
     return found
 
 

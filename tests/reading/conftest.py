@@ -29,9 +29,9 @@ def reader_of() -> Iterator[Callable[..., Reader]]:
 
     def make(author: Author, **options: Any) -> Reader:
         source = author.source(**options)
-        from tests.specimens import LANE
+        from tests.specimens import PARTITION_0
 
-        reader = source.reader(LANE)
+        reader = source.reader(PARTITION_0)
         opened.extend((source, reader))
         return reader
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.reading.test_open import Clicks
-from tests.specimens import LANE, Author, ids, rows
+from tests.specimens import PARTITION_0, Author, ids, rows
 
 from streamfactory.spi import (
     ClosedError,
@@ -134,7 +134,7 @@ def test_a_batch_fetched_for_a_cancelled_wait_comes_with_the_next() -> None:
             held.go_on.set()
             batches = aiter(stream)
             assert numbers(await anext(batches)) == [0, 1]
-            assert stream.position[LANE] == 2
+            assert stream.position[PARTITION_0] == 2
             assert numbers(await anext(batches)) == [2]
 
     run(read())
@@ -151,12 +151,12 @@ def test_the_position_excludes_a_batch_that_was_not_received() -> None:
             while stream.counters.rows < 2:
                 assert time.monotonic() < deadline
                 await asyncio.sleep(0.001)
-            assert stream.position[LANE] == 0
+            assert stream.position[PARTITION_0] == 0
             # The same batch for a reader that is not asynchronous.
             batch = stream.next_batch(PATIENCE)
             assert batch is not None
             assert numbers(batch) == [0, 1]
-            assert stream.position[LANE] == 2
+            assert stream.position[PARTITION_0] == 2
 
     run(read())
 
@@ -177,7 +177,7 @@ def test_a_group_does_not_commit_a_batch_that_was_not_received() -> None:
             with pytest.raises(MisuseError, match="was not returned yet"):
                 await asyncio.to_thread(stream.commit)
             assert numbers(await anext(aiter(stream))) == [0, 1]
-            assert stream.commit()[LANE] == 2
+            assert stream.commit()[PARTITION_0] == 2
 
     run(read())
 

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.specimens import LANE, Author, Dictionary, Words, envelopes, rows
+from tests.specimens import PARTITION_0, Author, Dictionary, Words, envelopes, rows
 
 from streamfactory.spi import (
     BatchState,
@@ -111,7 +111,7 @@ def test_use_after_close_is_reported(reader_of: Readers) -> None:
         with pytest.raises(ClosedError) as caught:
             reader.fetch(0, end=end)
         assert caught.value.what == "the reader is closed"
-        assert caught.value.partition == LANE
+        assert caught.value.partition == PARTITION_0
 
 
 def test_second_thread_is_refused_and_the_first_continues(
@@ -171,7 +171,7 @@ def test_every_decoder_is_closed_once() -> None:
     source = author.source(plugins=[Dictionary()], **WITH_WORDS)
     assert source.schema.names == ["word"]
     assert Words.opened == before
-    reader = source.reader(LANE)
+    reader = source.reader(PARTITION_0)
     assert reader.fetch(0).num_rows == 1
     assert Words.opened == before + 1
     reader.close()
@@ -190,7 +190,7 @@ def test_decoder_without_a_schema_is_closed_and_translated() -> None:
     author = Author(schema=envelope_schema())
     source = author.source(plugins=[Dictionary(Lost)], **WITH_WORDS)
     with pytest.raises(Exception, match="the plug-in raised KeyError"):
-        source.reader(LANE)
+        source.reader(PARTITION_0)
     assert Words.opened == before
     source.close()
 
@@ -206,6 +206,6 @@ def test_refused_columns_close_the_decoder() -> None:
     with pytest.raises(
         Exception, match="column 'verse' does not exist; available are word"
     ):
-        source.reader(LANE)
+        source.reader(PARTITION_0)
     assert Words.opened == before
     source.close()

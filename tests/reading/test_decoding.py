@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.specimens import LANE, Author, Dictionary, decoding, envelopes
+from tests.specimens import PARTITION_0, Author, Dictionary, decoding, envelopes
 
 from streamfactory.spi import (
     BadMessage,
@@ -44,7 +44,7 @@ def read(
         **options,
     }
     source = author.source(plugins=[dictionary or Dictionary()], **with_words)
-    reader = source.reader(LANE)
+    reader = source.reader(PARTITION_0)
     try:
         return reader.fetch(0)
     finally:
@@ -152,7 +152,7 @@ def test_bad_message_fails_with_its_place() -> None:
         read(envelopes(b"a", b"b!", b"c"))
     error = caught.value
     assert error.what == ("a message cannot be decoded: malformed: message 1 shouts")
-    assert (error.partition, error.offset) == (LANE, 1)
+    assert (error.partition, error.offset) == (PARTITION_0, 1)
 
 
 def test_failed_message_is_read_again_not_skipped() -> None:
@@ -161,7 +161,7 @@ def test_failed_message_is_read_again_not_skipped() -> None:
     source = author.source(
         plugins=[Dictionary()], stream__script__decoder__class__name="words"
     )
-    reader = source.reader(LANE)
+    reader = source.reader(PARTITION_0)
     for _ in range(2):
         with pytest.raises(DecodeError) as caught:
             reader.fetch(0, max_rows=2)
@@ -210,7 +210,7 @@ def test_budget_holds_over_all_batches_of_a_reader() -> None:
         decode__on__error="skip",
         max__errors="2",
     )
-    reader = source.reader(LANE)
+    reader = source.reader(PARTITION_0)
     assert [reader.fetch(n).next_offset for n in range(2)] == [1, 2]
     with pytest.raises(ErrorBudgetExceeded) as caught:
         reader.fetch(2)
@@ -256,7 +256,7 @@ def test_decoder_whose_registry_is_away_says_so_itself() -> None:
 
     with pytest.raises(ConnectionFailed) as caught:
         odd(answer, b"a")
-    assert caught.value.partition == LANE
+    assert caught.value.partition == PARTITION_0
 
 
 def sourced(count: int, *source: int | None) -> Decoded:
@@ -298,7 +298,7 @@ def test_answer_that_contradicts_itself_is_refused(answer: Decoded, what: str) -
     with pytest.raises(ContractBroken) as caught:
         odd(lambda _: answer, b"a", b"b", b"c")
     assert caught.value.what == f"rule D1: {what}"
-    assert caught.value.partition == LANE
+    assert caught.value.partition == PARTITION_0
 
 
 def test_rows_of_another_schema_name_the_column() -> None:

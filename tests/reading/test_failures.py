@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.specimens import LANE, Author, envelopes, ids, rows
+from tests.specimens import PARTITION_0, Author, envelopes, ids, rows
 
 from streamfactory.spi import (
     BatchState,
@@ -81,7 +81,11 @@ def test_attempts_count_across_fetches_and_the_last_error_reports_it(
     error = caught.value
     assert error.attempts == len(author.calls) == 3
     assert error.what == "fetch failed after 3 attempts in 0.0 s: the broker is away"
-    assert (error.stream, error.partition, error.offset) == ("script:script", LANE, 0)
+    assert (error.stream, error.partition, error.offset) == (
+        "script:script",
+        PARTITION_0,
+        0,
+    )
 
 
 PAUSES = {"retry__initial__millis": "100", "retry__max__millis": "1000"}
@@ -92,7 +96,7 @@ def test_a_server_that_was_there_is_waited_for_by_time() -> None:
     away = [ConnectionFailed("connection refused") for _ in range(12)]
     author = Author(rows(0, 1), *away, rows(1, 1))
     source = author.source(clock=clock, **PAUSES)
-    reader = source.reader(LANE)
+    reader = source.reader(PARTITION_0)
     assert reader.fetch(0, timeout=5).next_offset == 1
     before = clock.now()
     while not (batch := reader.fetch(1, timeout=1)).num_rows:
@@ -108,7 +112,7 @@ def test_a_server_that_stays_away_is_given_up_after_the_time_for_connecting() ->
     away = [ConnectionFailed("connection refused") for _ in range(500)]
     author = Author(rows(0, 1), *away)
     source = author.source(clock=clock, **PAUSES)
-    reader = source.reader(LANE)
+    reader = source.reader(PARTITION_0)
     reader.fetch(0, timeout=5)
     before = clock.now()
 
@@ -144,7 +148,7 @@ def test_a_wrong_address_is_given_up_after_the_time_for_connecting() -> None:
     clock = SimulatedClock()
     away = [ConnectionFailed("connection refused") for _ in range(500)]
     source = Author(*away).source(clock=clock, **PAUSES)
-    reader = source.reader(LANE)
+    reader = source.reader(PARTITION_0)
     before = clock.now()
 
     def fetch_on() -> None:
@@ -186,7 +190,7 @@ def test_short_fetches_do_not_hammer_a_source_that_fails() -> None:
         retry__max__millis="3600000",
         retry__max__attempts="50",
     )
-    reader = source.reader(LANE)
+    reader = source.reader(PARTITION_0)
     states = {reader.fetch(0, timeout=0).state for _ in range(100)}
     assert states == {BatchState.IDLE}
     assert len(author.calls) < 5
@@ -241,7 +245,7 @@ def test_foreign_exceptions_are_translated(
     assert type(caught.value) is kind
     assert caught.value.__cause__ is error
     assert caught.value.cause_text == f"{type(error).__name__}: {error}"
-    assert (caught.value.partition, caught.value.offset) == (LANE, 7)
+    assert (caught.value.partition, caught.value.offset) == (PARTITION_0, 7)
 
 
 def test_factory_that_fails_foreignly_is_translated(reader_of: Readers) -> None:
@@ -347,9 +351,11 @@ def test_errors_cross_processes_with_all_that_they_say(reader_of: Readers) -> No
 
 
 def test_error_of_a_change_crosses_processes() -> None:
-    error = IncarnationChanged("changed", expected="a", found="b", partition=LANE)
+    error = IncarnationChanged(
+        "changed", expected="a", found="b", partition=PARTITION_0
+    )
     copy = pickle.loads(pickle.dumps(error))
-    assert (copy.expected, copy.found, copy.partition) == ("a", "b", LANE)
+    assert (copy.expected, copy.found, copy.partition) == ("a", "b", PARTITION_0)
 
 
 def test_final_error_keeps_its_first_cause_and_is_not_its_own(
@@ -365,13 +371,13 @@ def test_final_error_keeps_its_first_cause_and_is_not_its_own(
 
 def test_batches_cross_processes(reader_of: Readers) -> None:
     batch = MessageBatch(
-        LANE,
+        PARTITION_0,
         ids(4, 5),
         4,
         6,
         BatchState.DATA,
         latest=9,
-        losses=(Loss(LANE, 1, 4, "retention"),),
+        losses=(Loss(PARTITION_0, 1, 4, "retention"),),
         end=Cancelled("a test"),
     )
     copy = pickle.loads(pickle.dumps(batch))

@@ -29,11 +29,11 @@ def memory(chunks: list[int]) -> tuple[dict[str, str], list[list[int]]]:
     for index, count in enumerate(chunks):
         if not count:
             continue
-        lane = index % 2
+        partition = index % 2
         stage = log.stage(uuid.uuid4().hex)
-        stage.append(lane, ids(*range(turns[lane], turns[lane] + count)))
+        stage.append(partition, ids(*range(turns[partition], turns[partition] + count)))
         log.commit(Epoch(None, 0, [stage.seal()], Summary()))
-        turns[lane] += count
+        turns[partition] += count
     properties = {
         "streamType": "memory",
         "stream.memory.topic.name": "clicks",

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.proving.timing import fastest
-from tests.specimens import LANE, SCHEMA, Author, envelopes, ids, rows, sparse
+from tests.specimens import PARTITION_0, SCHEMA, Author, envelopes, ids, rows, sparse
 
 from streamfactory.spi import (
     BatchState,
@@ -134,7 +134,7 @@ def test_messages_behind_an_answer_are_counted_once(reader_of: Readers) -> None:
 
 
 def test_losses_that_the_source_reports_are_reported_once(reader_of: Readers) -> None:
-    loss = Loss(LANE, 0, 2, "sequence gap")
+    loss = Loss(PARTITION_0, 0, 2, "sequence gap")
     reader = reader_of(Author(rows(2, 4, losses=[loss], held_from=0)))
     first = reader.fetch(0, max_rows=2)
     second = reader.fetch(first.next_offset)
@@ -143,7 +143,7 @@ def test_losses_that_the_source_reports_are_reported_once(reader_of: Readers) ->
 
 
 def test_loss_without_rows_is_reported_at_once(reader_of: Readers) -> None:
-    loss = Loss(LANE, 0, None, "nobody listened")
+    loss = Loss(PARTITION_0, 0, None, "nobody listened")
     reader = reader_of(Author(Fetched(None, 0, losses=[loss])))
     assert reader.fetch(0).losses == (loss,)
 
@@ -355,7 +355,7 @@ def test_author_that_breaks_a_rule_is_named(
     with pytest.raises(ContractBroken) as caught:
         reader.fetch(0)
     assert caught.value.what == text
-    assert caught.value.partition == LANE
+    assert caught.value.partition == PARTITION_0
 
 
 # --- R3: split anywhere = whole -------------------------------------------------------
@@ -373,7 +373,7 @@ def test_range_split_anywhere_equals_the_whole(
     author = Author(latest=length)
     author.always = log_of(length, most)
     source = author.source()
-    reader = source.reader(LANE)
+    reader = source.reader(PARTITION_0)
     found, turn = [], 0
     edges = sorted({0, length, *(cut for cut in cuts if cut < length)})
     for start, end in itertools.pairwise(edges):
@@ -398,7 +398,7 @@ def test_messages_cut_by_any_limits_come_whole_and_once(
 ) -> None:
     author = Author(sparse(*offsets, held_from=0))
     source = author.source()
-    reader = source.reader(LANE)
+    reader = source.reader(PARTITION_0)
     found: list[int] = []
     where = 0
     while where < min(end, offsets[-1] + 1):
@@ -421,7 +421,7 @@ def test_idle_consumer_is_recreated_and_its_offset_checked() -> None:
     author = Author(rows(0, 2), wakes=True)
     clock = SimulatedClock()
     source = author.source(clock=clock, stream__script__idle__timeout__millis="60000")
-    reader = source.reader(LANE)
+    reader = source.reader(PARTITION_0)
     reader.fetch(0)
     assert reader.fetch(2, timeout=0).state is BatchState.IDLE
     clock._ahead += 61
@@ -440,7 +440,7 @@ def test_filtered_messages_are_no_idleness() -> None:
     author = Author(*[Fetched(None, n, unfiltered_count=5) for n in (5, 10)])
     clock = SimulatedClock()
     source = author.source(clock=clock, stream__script__idle__timeout__millis="60000")
-    reader = source.reader(LANE)
+    reader = source.reader(PARTITION_0)
     for start in (0, 5):
         clock._ahead += 50
         reader.fetch(start)

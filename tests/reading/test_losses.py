@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.specimens import LANE, Author, rows, sparse
+from tests.specimens import PARTITION_0, Author, rows, sparse
 
 from streamfactory.spi import (
     BatchState,
@@ -61,7 +61,7 @@ def test_start_out_of_range_fails_with_what_is_available(
         error.what
         == f"offset {start} is out of range: available are 10 to 20 ({cause})"
     )
-    assert (error.stream, error.partition) == ("script:script", LANE)
+    assert (error.stream, error.partition) == ("script:script", PARTITION_0)
 
 
 @pytest.mark.parametrize("start", [10, 20])
@@ -86,7 +86,7 @@ def test_policy_continues_with_a_loss_record(
     reader = reader_of(author, out__of__range=policy)
     batch = reader.fetch(start)
     cause = "retention" if start < 10 else "truncated"
-    assert batch.losses == (Loss(LANE, start, end, cause),)
+    assert batch.losses == (Loss(PARTITION_0, start, end, cause),)
     assert (batch.first_offset, author.starts) == (goes_on, [goes_on])
     assert reader.counters.losses == list(batch.losses)
     assert reader.fetch(batch.next_offset, timeout=0).losses == ()
@@ -103,7 +103,7 @@ def test_planned_range_that_expired_is_skipped_and_its_loss_ends_with_it(
     author = at(Author(), 10, 20)
     reader = reader_of(author, out__of__range="earliest")
     batch = reader.fetch(3, end=6)
-    assert batch.losses == (Loss(LANE, 3, 6, "retention"),)
+    assert batch.losses == (Loss(PARTITION_0, 3, 6, "retention"),)
     assert (batch.next_offset, batch.state) == (6, BatchState.CAUGHT_UP)
     assert author.calls == []
 
@@ -152,7 +152,7 @@ def test_start_that_expired_meanwhile_follows_the_policy(
     author.steps.appendleft(expiring)
     assert reader.fetch(4).next_offset == 5
     moved = reader.fetch(5)
-    assert moved.losses == (Loss(LANE, 5, 10, "retention"),)
+    assert moved.losses == (Loss(PARTITION_0, 5, 10, "retention"),)
     assert reader.fetch(moved.next_offset).first_offset == 10
 
 
@@ -165,9 +165,9 @@ def test_source_that_refuses_its_own_earliest_is_an_error(reader_of: Readers) ->
 
 def test_bounds_seen_earlier_are_asked_for_again_before_a_verdict() -> None:
     author = at(Author(rows(30, 1)), 0, 50)
-    stale = PartitionInfo(LANE, 0, 20)
+    stale = PartitionInfo(PARTITION_0, 0, 20)
     source = source_of(author)
-    reader = source.reader(LANE, info=stale)
+    reader = source.reader(PARTITION_0, info=stale)
     assert reader.fetch(30).num_rows == 1
     assert author.looked_up == 1
     reader.close()
@@ -177,7 +177,7 @@ def test_bounds_seen_earlier_are_asked_for_again_before_a_verdict() -> None:
 def test_bounds_seen_just_now_spare_the_look_up() -> None:
     author = at(Author(rows(10, 1)), 0, 50)
     source = source_of(author)
-    reader = source.reader(LANE, info=PartitionInfo(LANE, 0, 20))
+    reader = source.reader(PARTITION_0, info=PartitionInfo(PARTITION_0, 0, 20))
     reader.fetch(10)
     assert author.looked_up == 0
     reader.close()
@@ -189,7 +189,7 @@ def test_missing_partition_is_reported(reader_of: Readers) -> None:
     author.infos = []
     with pytest.raises(PartitionVanished) as caught:
         reader_of(author).fetch(0)
-    assert caught.value.partition == LANE
+    assert caught.value.partition == PARTITION_0
 
 
 # --- gaps -----------------------------------------------------------------------------
@@ -215,14 +215,14 @@ def test_rows_taken_away_before_the_first_are_loss(reader_of: Readers) -> None:
 def test_rows_taken_away_are_recorded_by_the_policy(reader_of: Readers) -> None:
     author = Author(sparse(9, held_from=30))
     batch = reader_of(author, out__of__range="earliest").fetch(4)
-    assert batch.losses == (Loss(LANE, 4, 9, "retention"),)
+    assert batch.losses == (Loss(PARTITION_0, 4, 9, "retention"),)
     assert batch.first_offset == 9
 
 
 def test_loss_while_reading_ends_with_the_range(reader_of: Readers) -> None:
     author = Author(sparse(9, held_from=9))
     batch = reader_of(author, out__of__range="earliest").fetch(4, end=6)
-    assert batch.losses == (Loss(LANE, 4, 6, "retention"),)
+    assert batch.losses == (Loss(PARTITION_0, 4, 6, "retention"),)
     assert batch.next_offset == 6
 
 
@@ -237,7 +237,7 @@ def reborn(*steps: object) -> Author:
 
 def test_start_of_another_incarnation_is_refused() -> None:
     source = source_of(reborn())
-    reader = source.reader(LANE, incarnation="a")
+    reader = source.reader(PARTITION_0, incarnation="a")
     with pytest.raises(IncarnationChanged) as caught:
         reader.fetch(5)
     error = caught.value
@@ -252,9 +252,9 @@ def test_start_of_another_incarnation_follows_the_policy(
     policy: str, goes_on: int
 ) -> None:
     source = source_of(reborn(rows(goes_on, 1)), policy)
-    reader = source.reader(LANE, incarnation="a")
+    reader = source.reader(PARTITION_0, incarnation="a")
     batch = reader.fetch(5)
-    assert batch.losses == (Loss(LANE, 5, None, "incarnation"),)
+    assert batch.losses == (Loss(PARTITION_0, 5, None, "incarnation"),)
     assert (batch.first_offset, batch.incarnation) == (goes_on, "b")
     reader.close()
     source.close()
@@ -263,7 +263,7 @@ def test_start_of_another_incarnation_follows_the_policy(
 def test_empty_range_of_a_replaced_incarnation_is_reported() -> None:
     author = reborn()
     source = source_of(author)
-    reader = source.reader(LANE, incarnation="a", info=author.infos[0])
+    reader = source.reader(PARTITION_0, incarnation="a", info=author.infos[0])
     with pytest.raises(IncarnationChanged):
         reader.fetch(5, end=5)
     reader.close()
@@ -293,7 +293,7 @@ def test_change_under_an_open_consumer_follows_the_policy(
     reader.fetch(7)
     author.bounds(0, 1, "b" if told_by_metadata else None)
     changed = reader.fetch(9)
-    assert changed.losses == (Loss(LANE, 9, None, "incarnation"),)
+    assert changed.losses == (Loss(PARTITION_0, 9, None, "incarnation"),)
     assert (changed.next_offset, changed.incarnation) == (0, "b")
     after = reader.fetch(0)
     assert (after.first_offset, after.losses) == (0, ())
@@ -321,7 +321,7 @@ def test_recreated_consumer_may_find_a_new_incarnation(reader_of: Readers) -> No
     reader = reader_of(author, out__of__range="earliest")
     reader.fetch(0)
     changed = reader.fetch(2)
-    assert changed.losses == (Loss(LANE, 2, None, "incarnation"),)
+    assert changed.losses == (Loss(PARTITION_0, 2, None, "incarnation"),)
     assert changed.num_rows == 0
     assert reader.fetch(2).first_offset == 0
 
@@ -340,7 +340,7 @@ def test_failure_after_a_change_does_not_hide_it(reader_of: Readers) -> None:
     with pytest.raises(ConnectionFailed):
         reader.fetch(8)
     assert reader.incarnation == "a"
-    assert reader.fetch(8).losses == (Loss(LANE, 8, None, "incarnation"),)
+    assert reader.fetch(8).losses == (Loss(PARTITION_0, 8, None, "incarnation"),)
 
 
 def test_verify_finds_a_change_that_no_result_reported(reader_of: Readers) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.specimens import LANE, SCHEMA, TOPIC, Author
+from tests.specimens import PARTITION_0, SCHEMA, TOPIC, Author
 
 from streamfactory.spi import (
     ClosedError,
@@ -58,9 +58,9 @@ def several(*topics: str) -> Author:
 
 def test_all_partitions_come_by_one_call(metadata_of: Callable[..., Metadata]) -> None:
     author = Author()
-    author.infos = [PartitionInfo(FAR, 3, 9), PartitionInfo(LANE, 0, 5)]
+    author.infos = [PartitionInfo(FAR, 3, 9), PartitionInfo(PARTITION_0, 0, 5)]
     infos = metadata_of(author).partitions()
-    assert infos == [PartitionInfo(LANE, 0, 5), PartitionInfo(FAR, 3, 9)]
+    assert infos == [PartitionInfo(PARTITION_0, 0, 5), PartitionInfo(FAR, 3, 9)]
     assert author.looked_up == 1
     assert author.made == []
 
@@ -105,7 +105,7 @@ def test_missing_latest_of_a_replayable_source_is_partial(
     metadata_of: Callable[..., Metadata],
 ) -> None:
     author = Author()
-    author.infos = [PartitionInfo(LANE, 0, 5), PartitionInfo(FAR, 0, None)]
+    author.infos = [PartitionInfo(PARTITION_0, 0, 5), PartitionInfo(FAR, 0, None)]
     with pytest.raises(PartialMetadata) as caught:
         metadata_of(author).partitions()
     assert caught.value.partition == FAR
@@ -134,16 +134,16 @@ def test_unknown_latest_is_fine_where_nothing_can_be_replayed(
     metadata_of: Callable[..., Metadata],
 ) -> None:
     infos = metadata_of(Author(latest=None)).partitions()
-    assert infos == [PartitionInfo(LANE, 0, None)]
+    assert infos == [PartitionInfo(PARTITION_0, 0, None)]
 
 
 @pytest.mark.parametrize(
     ("infos", "what"),
     [
-        ([PartitionInfo(LANE, 6, 5)], "rule M3: earliest 6 is beyond latest 5"),
-        ([PartitionInfo(LANE, -1, 5)], "rule M3: earliest is -1"),
+        ([PartitionInfo(PARTITION_0, 6, 5)], "rule M3: earliest 6 is beyond latest 5"),
+        ([PartitionInfo(PARTITION_0, -1, 5)], "rule M3: earliest is -1"),
         (
-            [PartitionInfo(LANE, 0, 5), PartitionInfo(LANE, 0, 6)],
+            [PartitionInfo(PARTITION_0, 0, 5), PartitionInfo(PARTITION_0, 0, 6)],
             "rule M1: the partition was returned twice",
         ),
     ],
@@ -155,7 +155,7 @@ def test_answer_that_contradicts_itself_is_refused_at_once(
     author.infos = infos
     with pytest.raises(ContractBroken) as caught:
         metadata_of(author).partitions()
-    assert (caught.value.what, caught.value.partition) == (what, LANE)
+    assert (caught.value.what, caught.value.partition) == (what, PARTITION_0)
     assert author.looked_up == 1
 
 
@@ -164,7 +164,7 @@ def test_missing_partition_is_vanished_in_each_result(
 ) -> None:
     author = Author()
     author.infos = [
-        PartitionInfo(LANE, 0, 5),
+        PartitionInfo(PARTITION_0, 0, 5),
         PartitionInfo(FAR, 1, 9, incarnation="a"),
     ]
     metadata = metadata_of(author)
@@ -172,7 +172,7 @@ def test_missing_partition_is_vanished_in_each_result(
     del author.infos[1]
     gone = PartitionInfo(FAR, 1, 9, PartitionState.VANISHED, "a")
     for _ in range(2):
-        assert metadata.partitions() == [PartitionInfo(LANE, 0, 5), gone]
+        assert metadata.partitions() == [PartitionInfo(PARTITION_0, 0, 5), gone]
 
 
 def test_partitions_of_a_position_are_known(
@@ -180,7 +180,7 @@ def test_partitions_of_a_position_are_known(
 ) -> None:
     infos = metadata_of(Author()).partitions(known=Position({FAR: 7}))
     states = {info.partition: info.state for info in infos}
-    assert states == {LANE: PartitionState.ACTIVE, FAR: PartitionState.VANISHED}
+    assert states == {PARTITION_0: PartitionState.ACTIVE, FAR: PartitionState.VANISHED}
 
 
 def test_one_partition_that_is_not_there_is_an_error(
@@ -193,12 +193,12 @@ def test_one_partition_that_is_not_there_is_an_error(
 
 def test_asking_consumes_nothing(metadata_of: Callable[..., Metadata]) -> None:
     author = Author()
-    author.times = {LANE: 3}
+    author.times = {PARTITION_0: 3}
     metadata = metadata_of(author)
     metadata.partitions()
-    metadata.info(LANE)
+    metadata.info(PARTITION_0)
     metadata.schema()
-    metadata.offsets_at(0, [LANE])
+    metadata.offsets_at(0, [PARTITION_0])
     metadata.lag(Position())
     assert author.made == []
 
@@ -210,19 +210,19 @@ def test_offsets_by_time_answer_exactly_what_was_asked(
     metadata_of: Callable[..., Metadata],
 ) -> None:
     author = Author()
-    author.times = {LANE: 3, FAR: None}
+    author.times = {PARTITION_0: 3, FAR: None}
     metadata = metadata_of(author)
-    assert metadata.offsets_at(5, [LANE]) == {LANE: 3}
-    assert metadata.offsets_at(5, [LANE, FAR]) == {LANE: 3, FAR: None}
+    assert metadata.offsets_at(5, [PARTITION_0]) == {PARTITION_0: 3}
+    assert metadata.offsets_at(5, [PARTITION_0, FAR]) == {PARTITION_0: 3, FAR: None}
 
 
 def test_missing_offset_by_time_is_partial(
     metadata_of: Callable[..., Metadata],
 ) -> None:
     author = Author()
-    author.times = {LANE: 3}
+    author.times = {PARTITION_0: 3}
     with pytest.raises(PartialMetadata) as caught:
-        metadata_of(author).offsets_at(5, [LANE, FAR])
+        metadata_of(author).offsets_at(5, [PARTITION_0, FAR])
     assert caught.value.what.endswith("no offset by time for 1 of 2 partitions")
     assert caught.value.partition == FAR
 
@@ -316,17 +316,19 @@ def test_assigned_partitions_are_the_only_ones(
 
 def test_lag_is_latest_less_next(metadata_of: Callable[..., Metadata]) -> None:
     author = Author()
-    author.infos = [PartitionInfo(LANE, 2, 9), PartitionInfo(FAR, 4, 9)]
+    author.infos = [PartitionInfo(PARTITION_0, 2, 9), PartitionInfo(FAR, 4, 9)]
     metadata = metadata_of(author)
-    assert metadata.lag(Position({LANE: 9})) == {LANE: 0, FAR: 5}
-    author.infos[0] = PartitionInfo(LANE, 2, 12)
-    assert metadata.lag(Position({LANE: 9}))[LANE] == 3
+    assert metadata.lag(Position({PARTITION_0: 9})) == {PARTITION_0: 0, FAR: 5}
+    author.infos[0] = PartitionInfo(PARTITION_0, 2, 12)
+    assert metadata.lag(Position({PARTITION_0: 9}))[PARTITION_0] == 3
 
 
 def test_lag_behind_an_unknown_latest_is_none(
     metadata_of: Callable[..., Metadata],
 ) -> None:
-    assert metadata_of(Author(latest=None)).lag(Position({LANE: 3})) == {LANE: None}
+    assert metadata_of(Author(latest=None)).lag(Position({PARTITION_0: 3})) == {
+        PARTITION_0: None
+    }
 
 
 # --- threads and closing --------------------------------------------------------------

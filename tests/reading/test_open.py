@@ -12,7 +12,15 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.specimens import LANE, SCHEMA, Author, Dictionary, envelopes, ids, rows
+from tests.specimens import (
+    PARTITION_0,
+    SCHEMA,
+    Author,
+    Dictionary,
+    envelopes,
+    ids,
+    rows,
+)
 
 import streamfactory
 from streamfactory.arrowlog import Epoch
@@ -324,7 +332,7 @@ def test_torn_stream_is_an_error_behind_its_last_rows() -> None:
     with author.open() as stream, pytest.raises(ConnectionFailed) as caught:
         found += [n for batch in stream for n in batch.rows.column(0).to_pylist()]
     assert caught.value.what == "the stream broke off: torn"
-    assert (caught.value.partition, caught.value.offset) == (LANE, 2)
+    assert (caught.value.partition, caught.value.offset) == (PARTITION_0, 2)
 
 
 # --- opening --------------------------------------------------------------------------
@@ -369,7 +377,7 @@ def test_commit_without_a_group_is_refused(clicks: Clicks) -> None:
 
 def test_opening_that_fails_leaves_nothing_open() -> None:
     author = Author()
-    author.infos = [PartitionInfo(LANE, 9, 5)]
+    author.infos = [PartitionInfo(PARTITION_0, 9, 5)]
     before = threading.active_count()
     with pytest.raises(StreamError):
         author.open()

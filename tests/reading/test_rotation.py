@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from streamfactory.wiring.streams.stream import Stream
 
 
-def lane(number: int) -> Partition:
+def partition(number: int) -> Partition:
     return Partition(TOPIC, number)
 
 
-def lanes(
+def partitions(
     count: int, latest: int, *, most: int = 2, silent: bool = False, **info: Any
 ) -> Author:
     """So many partitions with so many rows each, at most so many an answer.
@@ -42,7 +42,9 @@ def lanes(
     Of a partition that is gone their consumers raise, unless they are silent.
     """
     author = Author()
-    author.infos = [PartitionInfo(lane(n), 0, latest, **info) for n in range(count)]
+    author.infos = [
+        PartitionInfo(partition(n), 0, latest, **info) for n in range(count)
+    ]
 
     def answer(start: int, end: int | None, limits: object) -> Fetched:
         here = author.calls[-1][0]
@@ -74,7 +76,7 @@ def drain(stream: Stream) -> Counter[int]:
 
 @pytest.mark.parametrize("count", [1, 2, 7, 64])
 def test_no_partition_waits_while_another_is_read_twice(count: int) -> None:
-    author = lanes(count, 6)
+    author = partitions(count, 6)
     with author.open() as stream:
         turns = [batch.partition.id for batch in stream]
     assert len(turns) == 3 * count
@@ -83,7 +85,7 @@ def test_no_partition_waits_while_another_is_read_twice(count: int) -> None:
 
 
 def test_many_partitions_are_all_read_with_few_open_at_a_time() -> None:
-    author = lanes(200, 4)
+    author = partitions(200, 4)
     most = 0
     with author.open() as stream:
         found: Counter[int] = Counter()
@@ -91,7 +93,7 @@ def test_many_partitions_are_all_read_with_few_open_at_a_time() -> None:
             found[batch.partition.id] += batch.num_rows
             most = max(most, author.open_consumers)
         assert found == dict.fromkeys(range(200), 4)
-        assert stream.position == Position({lane(n): 4 for n in range(200)})
+        assert stream.position == Position({partition(n): 4 for n in range(200)})
         assert stream.counters.rows == 800
     assert most == 64
     assert author.open_consumers == 0
@@ -99,16 +101,16 @@ def test_many_partitions_are_all_read_with_few_open_at_a_time() -> None:
 
 
 def test_empty_partitions_are_not_opened() -> None:
-    author = lanes(3, 4)
-    author.infos[1] = PartitionInfo(lane(1), 9, 9)
+    author = partitions(3, 4)
+    author.infos[1] = PartitionInfo(partition(1), 9, 9)
     with author.open() as stream:
         assert drain(stream) == {0: 4, 2: 4}
-        assert stream.position[lane(1)] == 9
+        assert stream.position[partition(1)] == 9
     assert {consumer.partition.id for consumer in author.made} == {0, 2}
 
 
 def test_partition_that_fails_does_not_starve_other_partitions() -> None:
-    author = lanes(2, 4)
+    author = partitions(2, 4)
     answer = author.always
     assert answer is not None
     failing = True
@@ -125,7 +127,7 @@ def test_partition_that_fails_does_not_starve_other_partitions() -> None:
         for _ in range(2):
             with pytest.raises(PermanentError) as caught:
                 stream.next_batch(1)
-            assert caught.value.partition == lane(0)
+            assert caught.value.partition == partition(0)
             batch = stream.next_batch(1)
             assert batch is not None
             found[batch.partition.id] += batch.num_rows
@@ -135,7 +137,7 @@ def test_partition_that_fails_does_not_starve_other_partitions() -> None:
 
 
 def test_passing_trouble_of_one_partition_waits_its_time() -> None:
-    author = lanes(2, 2)
+    author = partitions(2, 2)
     answer = author.always
     assert answer is not None
 
@@ -150,7 +152,7 @@ def test_passing_trouble_of_one_partition_waits_its_time() -> None:
     with author.open(options=slow) as stream:
         batch = stream.next_batch(1)
         assert batch is not None
-        assert batch.partition == lane(1)
+        assert batch.partition == partition(1)
         assert stream.next_batch(0.3) is None
         assert stream.counters.retries < 4
 
@@ -159,19 +161,19 @@ def test_passing_trouble_of_one_partition_waits_its_time() -> None:
 
 
 def test_follower_finds_new_partitions_and_reads_them_from_earliest() -> None:
-    author = lanes(1, 4)
+    author = partitions(1, 4)
     options = {"metadata.refresh.millis": "20"}
     with author.open(follow=True, options=options) as stream:
         assert stream.next_batch(0.1) is None
-        author.infos.append(PartitionInfo(lane(5), 3, 7, incarnation="new"))
+        author.infos.append(PartitionInfo(partition(5), 3, 7, incarnation="new"))
         first = stream.next_batch(5)
         assert first is not None
-        assert (first.partition, first.start_offset) == (lane(5), 3)
-        assert stream.position.incarnations == {lane(5): "new"}
+        assert (first.partition, first.start_offset) == (partition(5), 3)
+        assert stream.position.incarnations == {partition(5): "new"}
 
 
 def test_follower_closed_is_reported() -> None:
-    stream = lanes(1, 4).open(follow=True)
+    stream = partitions(1, 4).open(follow=True)
     stream.close()
     with pytest.raises(ClosedError) as caught:
         stream.next_batch(1)
@@ -179,11 +181,11 @@ def test_follower_closed_is_reported() -> None:
 
 
 def test_follower_of_an_empty_stream_waits_for_partitions() -> None:
-    author = lanes(0, 0)
+    author = partitions(0, 0)
     options = {"metadata.refresh.millis": "20"}
     with author.open(follow=True, options=options) as stream:
         assert stream.next_batch(0.05) is None
-        author.infos.append(PartitionInfo(lane(0), 0, 2))
+        author.infos.append(PartitionInfo(partition(0), 0, 2))
         batch = stream.next_batch(5)
         assert batch is not None
         assert batch.num_rows == 2
@@ -193,7 +195,7 @@ def test_follower_of_an_empty_stream_waits_for_partitions() -> None:
 
 
 def test_end_of_a_partition_ends_its_turns() -> None:
-    author = lanes(2, 2)
+    author = partitions(2, 2)
     answer = author.always
     assert answer is not None
 
@@ -207,11 +209,11 @@ def test_end_of_a_partition_ends_its_turns() -> None:
     with author.open(follow=True, start="earliest") as stream:
         batches = [stream.next_batch(1) for _ in range(3)]
         ends = [(b.partition, b.end) for b in batches if b is not None and b.end]
-        assert ends == [(lane(0), Finished())]
-        assert stream.ends == {lane(0): Finished()}
-        before = len([call for call in author.calls if call[0] == lane(0)])
+        assert ends == [(partition(0), Finished())]
+        assert stream.ends == {partition(0): Finished()}
+        before = len([call for call in author.calls if call[0] == partition(0)])
         assert stream.next_batch(0.1) is None
-        after = len([call for call in author.calls if call[0] == lane(0)])
+        after = len([call for call in author.calls if call[0] == partition(0)])
         assert before == after
 
 
@@ -223,7 +225,7 @@ def test_unknown_latest_is_read_to_the_end_of_the_partition() -> None:
     )
     with author.open() as stream:
         assert drain(stream) == {0: 3}
-        assert stream.ends == {lane(0): Finished()}
+        assert stream.ends == {partition(0): Finished()}
 
 
 # --- partitions that are gone ---------------------------------------------------------
@@ -236,7 +238,7 @@ def test_unknown_latest_is_read_to_the_end_of_the_partition() -> None:
 def test_partition_deleted_while_it_is_read_is_an_error(
     silent: bool, refresh: str, kind: type[StreamError]
 ) -> None:
-    author = lanes(2, 4, silent=silent)
+    author = partitions(2, 4, silent=silent)
     options = {"metadata.refresh.millis": refresh}
     with author.open(follow=True, start="earliest", options=options) as stream:
         for _ in range(4):
@@ -244,14 +246,14 @@ def test_partition_deleted_while_it_is_read_is_an_error(
         del author.infos[1]
         with pytest.raises(kind) as caught:
             stream.next_batch(5)
-        assert (caught.value.partition, caught.value.offset) == (lane(1), 4)
+        assert (caught.value.partition, caught.value.offset) == (partition(1), 4)
 
 
 @pytest.mark.parametrize(("silent", "refresh"), [(True, "1"), (False, "3600000")])
 def test_deleted_partition_is_a_loss_by_the_policy_and_reading_continues(
     silent: bool, refresh: str
 ) -> None:
-    author = lanes(2, 4, silent=silent)
+    author = partitions(2, 4, silent=silent)
     options = {"metadata.refresh.millis": refresh, "out.of.range": "earliest"}
     with author.open(follow=True, start="earliest", options=options) as stream:
         for _ in range(4):
@@ -259,49 +261,53 @@ def test_deleted_partition_is_a_loss_by_the_policy_and_reading_continues(
         del author.infos[1]
         gone = stream.next_batch(5)
         assert gone is not None
-        assert gone.losses == (Loss(lane(1), 4, None, "vanished"),)
+        assert gone.losses == (Loss(partition(1), 4, None, "vanished"),)
         assert (gone.state, gone.end) == (BatchState.END_OF_PARTITION, Abandoned())
         assert stream.counters.losses == list(gone.losses)
-        assert stream.position == Position({lane(0): 4})
-        author.infos[0] = PartitionInfo(lane(0), 0, 6)
+        assert stream.position == Position({partition(0): 4})
+        author.infos[0] = PartitionInfo(partition(0), 0, 6)
         after = stream.next_batch(5)
         assert after is not None
-        assert (after.partition, after.num_rows) == (lane(0), 2)
+        assert (after.partition, after.num_rows) == (partition(0), 2)
         assert stream.counters.losses == list(gone.losses)
 
 
 def test_partition_that_comes_back_is_new() -> None:
-    author = lanes(1, 4, silent=True, incarnation="a")
+    author = partitions(1, 4, silent=True, incarnation="a")
     options = {"metadata.refresh.millis": "1", "out.of.range": "earliest"}
     with author.open(follow=True, options=options) as stream:
         # No partition at all is doubted; another one has to stay.
-        author.infos = [PartitionInfo(lane(1), 0, 0)]
+        author.infos = [PartitionInfo(partition(1), 0, 0)]
         gone = stream.next_batch(5)
         assert gone is not None
-        assert gone.losses == (Loss(lane(0), 4, None, "vanished"),)
-        author.infos.append(PartitionInfo(lane(0), 0, 2, incarnation="b"))
+        assert gone.losses == (Loss(partition(0), 4, None, "vanished"),)
+        author.infos.append(PartitionInfo(partition(0), 0, 2, incarnation="b"))
         back = stream.next_batch(5)
         assert back is not None
-        assert (back.partition, back.start_offset, back.num_rows) == (lane(0), 0, 2)
-        assert stream.position.incarnations == {lane(0): "b"}
+        assert (back.partition, back.start_offset, back.num_rows) == (
+            partition(0),
+            0,
+            2,
+        )
+        assert stream.position.incarnations == {partition(0): "b"}
 
 
 # --- both lives -----------------------------------------------------------------------
 
 
 def test_stream_recreated_while_it_is_read_is_reported() -> None:
-    author = lanes(1, 4, incarnation="a")
+    author = partitions(1, 4, incarnation="a")
     with author.open() as stream:
         assert stream.next_batch(1) is not None
-        author.infos = [PartitionInfo(lane(0), 0, 4, incarnation="b")]
+        author.infos = [PartitionInfo(partition(0), 0, 4, incarnation="b")]
         for _ in range(2):
             with pytest.raises(IncarnationChanged) as caught:
                 list(stream)
             assert (caught.value.expected, caught.value.found) == ("a", "b")
-        assert stream.position[lane(0)] == 4
+        assert stream.position[partition(0)] == 4
 
 
 def test_position_carries_the_incarnation_of_what_was_not_read_yet() -> None:
-    author = lanes(2, 4, incarnation="a")
+    author = partitions(2, 4, incarnation="a")
     with author.open(follow=True) as stream:
-        assert stream.position.incarnations == {lane(0): "a", lane(1): "a"}
+        assert stream.position.incarnations == {partition(0): "a", partition(1): "a"}

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ONE, TWO = Partition(TOPIC, 1), Partition(TOPIC, 2)
 
 
-def two_lanes() -> Author:
+def two_partitions() -> Author:
     """Offsets 10 to 20 and 5 to 8; at any time the middle; answers what is asked."""
     author = Author()
     author.infos = [PartitionInfo(ONE, 10, 20), PartitionInfo(TWO, 5, 8)]
@@ -67,19 +67,19 @@ EARLIEST, LATEST = {1: 10, 2: 5}, {1: 20, 2: 8}
 
 @pytest.mark.parametrize("word", ["earliest", "EARLIEST", "smallest"])
 def test_earliest_and_smallest_are_one_word(word: str) -> None:
-    assert begun(two_lanes(), start=word) == EARLIEST
-    assert begun(two_lanes(), options={"startingOffsets": word}) == EARLIEST
+    assert begun(two_partitions(), start=word) == EARLIEST
+    assert begun(two_partitions(), options={"startingOffsets": word}) == EARLIEST
 
 
 @pytest.mark.parametrize("word", ["latest", "Latest", "largest"])
 def test_latest_and_largest_are_one_word(word: str) -> None:
-    assert begun(two_lanes(), start=word) == LATEST
-    assert begun(two_lanes(), options={"startingOffsets": word}) == LATEST
+    assert begun(two_partitions(), start=word) == LATEST
+    assert begun(two_partitions(), options={"startingOffsets": word}) == LATEST
 
 
 def test_by_default_all_is_read_and_followers_begin_at_latest() -> None:
-    assert begun(two_lanes()) == EARLIEST
-    assert begun(two_lanes(), follow=True) == LATEST
+    assert begun(two_partitions()) == EARLIEST
+    assert begun(two_partitions(), follow=True) == LATEST
 
 
 BY_TIME = {"startingTimestamp": "5", "startingOffsetsByTimestampStrategy": "latest"}
@@ -98,19 +98,19 @@ def test_words_win_in_the_order_of_the_vocabulary() -> None:
     options: dict[str, str] = {}
     for more, expected in reversed(ladder):
         options |= more
-        assert begun(two_lanes(), options=options) == expected
-    assert begun(two_lanes(), options=options, start="earliest") == EARLIEST
+        assert begun(two_partitions(), options=options) == expected
+    assert begun(two_partitions(), options=options, start="earliest") == EARLIEST
 
 
 def test_signs_in_offsets_mean_earliest_and_latest() -> None:
     options = {"startingOffsets": offsets({"1": -1, "2": -2})}
-    assert begun(two_lanes(), options=options) == {1: 20, 2: 5}
+    assert begun(two_partitions(), options=options) == {1: 20, 2: 5}
 
 
 def test_offsets_have_to_name_exactly_the_partitions() -> None:
     options = {"startingOffsets": offsets({"1": 12, "3": 6})}
     with pytest.raises(ConfigError) as caught:
-        two_lanes().open(options=options)
+        two_partitions().open(options=options)
     assert caught.value.what == "startingOffsets does not match the partitions"
     assert [str(problem) for problem in caught.value.problems] == [
         "startingOffsets: has script-3, which this stream does not have [argument]",
@@ -120,14 +120,14 @@ def test_offsets_have_to_name_exactly_the_partitions() -> None:
 
 def test_time_after_the_last_message_is_refused_or_latest_by_option() -> None:
     with pytest.raises(ConfigError) as caught:
-        two_lanes().open(options={"startingTimestamp": "5"})
+        two_partitions().open(options={"startingTimestamp": "5"})
     assert caught.value.partition == TWO
-    assert begun(two_lanes(), options=BY_TIME) == {1: 15, 2: 8}
+    assert begun(two_partitions(), options=BY_TIME) == {1: 15, 2: 8}
 
 
 def test_datetime_is_cut_to_its_millisecond_whatever_its_zone() -> None:
     noon = datetime(2024, 5, 1, 12, 0, 0, 1000, tzinfo=UTC)
-    author = two_lanes()
+    author = two_partitions()
     for start in (
         noon,
         noon.astimezone(timezone(timedelta(hours=5))),
@@ -141,13 +141,13 @@ def test_datetime_is_cut_to_its_millisecond_whatever_its_zone() -> None:
 
 def test_time_without_zone_is_refused() -> None:
     with pytest.raises(MisuseError) as caught:
-        two_lanes().open(start=datetime(2024, 5, 1))  # noqa: DTZ001
+        two_partitions().open(start=datetime(2024, 5, 1))  # noqa: DTZ001
     assert caught.value.what == "the start 2024-05-01 00:00:00 has no time zone"
 
 
 def test_other_words_are_refused() -> None:
     with pytest.raises(MisuseError) as caught:
-        two_lanes().open(start="beginning")
+        two_partitions().open(start="beginning")
     assert caught.value.what == "the start 'beginning' is neither earliest nor latest"
 
 
@@ -155,7 +155,7 @@ def test_other_words_are_refused() -> None:
 
 
 def test_batch_ends_at_the_current_latest() -> None:
-    assert ranges(two_lanes().open()) == {1: (10, 20), 2: (5, 8)}
+    assert ranges(two_partitions().open()) == {1: (10, 20), 2: (5, 8)}
 
 
 @pytest.mark.parametrize(
@@ -181,12 +181,15 @@ def test_batch_ends_at_the_current_latest() -> None:
 def test_batch_ends_where_it_is_reported(
     options: dict[str, str], expected: dict[int, tuple[int, int]]
 ) -> None:
-    assert ranges(two_lanes().open(options=options)) == expected
+    assert ranges(two_partitions().open(options=options)) == expected
 
 
 def test_end_before_its_start_is_a_mistake() -> None:
     options = BY_OFFSETS | {"endingOffsets": offsets({"1": 11, "2": 7})}
-    with two_lanes().open(options=options) as stream, pytest.raises(MisuseError) as e:
+    with (
+        two_partitions().open(options=options) as stream,
+        pytest.raises(MisuseError) as e,
+    ):
         list(stream)
     assert e.value.what == "the range ends at 11, before its start"
 
@@ -194,7 +197,7 @@ def test_end_before_its_start_is_a_mistake() -> None:
 def test_start_beyond_latest_is_reported_and_not_taken_for_nothing_to_read() -> None:
     options = {"startingOffsets": offsets({"1": 50, "2": 6})}
     with (
-        two_lanes().open(options=options) as stream,
+        two_partitions().open(options=options) as stream,
         pytest.raises(OffsetOutOfRange) as caught,
     ):
         list(stream)
@@ -205,20 +208,20 @@ def test_start_beyond_latest_is_reported_and_not_taken_for_nothing_to_read() -> 
 
 
 def test_position_continues_and_unknown_partitions_are_new() -> None:
-    assert begun(two_lanes(), start=Position({ONE: 17})) == {1: 17, 2: 5}
+    assert begun(two_partitions(), start=Position({ONE: 17})) == {1: 17, 2: 5}
 
 
 def test_position_of_a_missing_partition_is_reported() -> None:
     position = Position({Partition(TOPIC, 7): 3, ONE: 17})
     with pytest.raises(PartitionVanished) as caught:
-        two_lanes().open(start=position)
+        two_partitions().open(start=position)
     assert (caught.value.partition, caught.value.offset) == (Partition(TOPIC, 7), 3)
 
 
 def test_position_of_a_missing_partition_is_a_loss_by_the_policy() -> None:
     position = Position({Partition(TOPIC, 7): 3, ONE: 17})
     options = {"out.of.range": "earliest"}
-    with two_lanes().open(start=position, options=options) as stream:
+    with two_partitions().open(start=position, options=options) as stream:
         losses = [loss for batch in stream for loss in batch.losses]
         assert [(x.partition.id, x.start, x.cause) for x in losses] == [
             (7, 3, "vanished")
@@ -229,14 +232,14 @@ def test_position_of_a_missing_partition_is_a_loss_by_the_policy() -> None:
 
 def test_position_of_another_stream_is_refused() -> None:
     with pytest.raises(PositionRefused) as caught:
-        two_lanes().open(start=Position({Partition("orders", 0): 3}))
+        two_partitions().open(start=Position({Partition("orders", 0): 3}))
     assert caught.value.what == (
         "the position has partition orders-0, which is not of this stream"
     )
 
 
 def test_position_of_another_incarnation_is_reported_without_rows_to_read() -> None:
-    author = two_lanes()
+    author = two_partitions()
     author.infos = [PartitionInfo(ONE, 0, 20, incarnation="b")]
     position = Position({ONE: 20}, {ONE: "a"})
     with author.open(start=position) as stream, pytest.raises(IncarnationChanged) as e:

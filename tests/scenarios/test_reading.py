@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from streamfactory.spi import MessageBatch
 
-LANE = Partition("clicks", 0)
+PARTITION_0 = Partition("clicks", 0)
 
 
 def ids(*batches: MessageBatch) -> list[int]:
@@ -105,10 +105,10 @@ def test_offsets_that_expired_are_never_skipped_silently(stream: Environment) ->
         stream.reader().fetch(2)
     assert (caught.value.earliest, caught.value.latest) == (6, 10)
     fetched = stream.reader(out__of__range="earliest").fetch(2)
-    assert fetched.losses == (Loss(LANE, 2, 6, "retention"),)
+    assert fetched.losses == (Loss(PARTITION_0, 2, 6, "retention"),)
     assert ids(fetched) == [6, 7, 8, 9]
     skipped = stream.reader(out__of__range="latest").fetch(2, timeout=0)
-    assert skipped.losses == (Loss(LANE, 2, 10, "retention"),)
+    assert skipped.losses == (Loss(PARTITION_0, 2, 10, "retention"),)
     assert skipped.next_offset == 10
 
 
@@ -130,7 +130,7 @@ def test_offsets_that_expire_under_a_reader_are_reported_too(
         found += ids(batch)
         losses += batch.losses
         where = batch.next_offset
-    assert (found, losses) == ([7, 8, 9], [Loss(LANE, 4, 7, "retention")])
+    assert (found, losses) == ([7, 8, 9], [Loss(PARTITION_0, 4, 7, "retention")])
 
 
 def test_where_a_new_reader_starts_does_not_decide_over_loss(
@@ -300,7 +300,7 @@ def test_either_spelling_of_both_ends_is_understood(
         {"options": {reset: word}},
     ):
         assert stream.open(**how).position == Position(
-            {LANE: first}, stream.open().position.incarnations
+            {PARTITION_0: first}, stream.open().position.incarnations
         )
 
 
@@ -340,7 +340,7 @@ def test_reader_that_has_all_has_no_lag(stream: Environment) -> None:
     stream.write(1, 2)
     opened = stream.open()
     every(opened)
-    assert opened.lag() == {LANE: 0}
+    assert opened.lag() == {PARTITION_0: 0}
     empty = stream.reader().fetch(2, timeout=0)
     assert (empty.lag, empty.state) == (0, BatchState.CAUGHT_UP)
 
@@ -352,7 +352,7 @@ def test_lag_moves_while_the_reader_stands_still(stream: Environment) -> None:
     opened = stream.open()
     every(opened)
     stream.write(3, 4, 5)
-    assert opened.lag() == {LANE: 3}
+    assert opened.lag() == {PARTITION_0: 3}
 
 
 def test_batches_behind_report_how_far(stream: Environment) -> None:
@@ -369,6 +369,6 @@ def test_metadata_calls_consume_nothing(stream: Environment) -> None:
     stream.write(1, 2)
     opened = stream.open()
     assert opened.schema.names == ["id"]
-    assert opened.lag() == {LANE: 2}
+    assert opened.lag() == {PARTITION_0: 2}
     assert opened.counters.fetches == 0
     assert every(opened) == [1, 2]

@@ -7,7 +7,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.proving.timing import fastest
-from tests.specimens import LANE, TOPIC, Author, Dictionary, envelopes, rows, sparse
+from tests.specimens import (
+    PARTITION_0,
+    TOPIC,
+    Author,
+    Dictionary,
+    envelopes,
+    rows,
+    sparse,
+)
 
 from streamfactory.spi import (
     BatchState,
@@ -46,7 +54,7 @@ def test_aborted_messages_do_not_wedge_a_reader() -> None:
     aborted = [Fetched(None, n, held_from=0) for n in (500, 900)]
     author = Author(*aborted, rows(900, 2))
     source = author.source()
-    reader = source.reader(LANE)
+    reader = source.reader(PARTITION_0)
     assert [reader.fetch(0).next_offset for _ in range(3)] == [500, 900, 902]
     assert author.starts == [0, 500, 900]
     reader.close()
@@ -58,8 +66,8 @@ def test_control_records_at_the_tail_let_a_reader_reach_the_end() -> None:
     author = Author(rows(0, 3), Fetched(None, 5, latest=5), latest=5)
     with author.open() as stream:
         assert sum(batch.num_rows for batch in stream) == 3
-        assert stream.position[LANE] == 5
-        assert stream.lag() == {LANE: 0}
+        assert stream.position[PARTITION_0] == 5
+        assert stream.lag() == {PARTITION_0: 0}
 
 
 def test_gap_of_a_transaction_is_no_alarm() -> None:
@@ -89,9 +97,9 @@ def test_batches_wholly_filtered_move_the_position() -> None:
     author = Author(envelopes(b"", b""), envelopes(b"", start=2), latest=3)
     with words(author) as stream:
         assert list(stream) == []
-        assert stream.position[LANE] == 3
+        assert stream.position[PARTITION_0] == 3
         assert stream.counters.messages == 3
-        assert stream.lag() == {LANE: 0}
+        assert stream.lag() == {PARTITION_0: 0}
 
 
 def test_tombstones_alone_are_rows_and_move_the_position() -> None:
@@ -101,14 +109,14 @@ def test_tombstones_alone_are_rows_and_move_the_position() -> None:
         table = pa.table(stream)
         assert table.column("_key").to_pylist() == [b"k0", b"k1"]
         assert table.column("word").null_count == 2
-        assert stream.position[LANE] == 2
+        assert stream.position[PARTITION_0] == 2
 
 
 def test_filtered_batches_count_against_the_lag() -> None:
     """apache/pinot #10418, #10983: delay computed from rows alone stood still."""
     author = Author(Fetched(None, 700, latest=1000, unfiltered_count=700))
     source = author.source()
-    batch = source.reader(LANE).fetch(0)
+    batch = source.reader(PARTITION_0).fetch(0)
     assert (batch.lag, batch.unfiltered_count) == (300, 700)
     source.close()
 
@@ -154,9 +162,9 @@ def test_poison_stops_with_its_place_by_default() -> None:
     author = Author(envelopes(b"a", b"!", b"b"), latest=3)
     with words(author) as stream, pytest.raises(DecodeError) as caught:
         list(stream)
-    assert (caught.value.partition, caught.value.offset) == (LANE, 1)
+    assert (caught.value.partition, caught.value.offset) == (PARTITION_0, 1)
     assert caught.value.what.endswith("malformed: message 1 shouts")
-    assert stream.position[LANE] == 0
+    assert stream.position[PARTITION_0] == 0
 
 
 @pytest.mark.parametrize(
@@ -200,7 +208,7 @@ def test_half_an_answer_is_not_the_end_of_the_other_half() -> None:
         with pytest.raises(PartialMetadata) as caught:
             stream.next_batch(5)
         assert caught.value.partition == other
-        assert set(stream.position) == {LANE, other}
+        assert set(stream.position) == {PARTITION_0, other}
 
 
 def test_fewer_partitions_are_reported_not_forgotten() -> None:
@@ -237,7 +245,7 @@ def test_shard_that_ends_with_records_gives_them_first() -> None:
     )
     with author.open() as stream:
         assert [batch.num_rows for batch in stream] == [2]
-        assert stream.ends == {LANE: Finished()}
+        assert stream.ends == {PARTITION_0: Finished()}
 
 
 # --- time and errors ------------------------------------------------------------------
@@ -247,7 +255,7 @@ def test_throttled_reader_is_not_taken_for_caught_up() -> None:
     """apache/pinot #9863, #13649: throttled shards reported no delay."""
     author = Author(Fetched(None, 5, state=BatchState.THROTTLED))
     source = author.source()
-    batch = source.reader(LANE).fetch(5, timeout=0)
+    batch = source.reader(PARTITION_0).fetch(5, timeout=0)
     assert (batch.state, batch.lag) == (BatchState.THROTTLED, None)
     source.close()
 
@@ -257,7 +265,7 @@ def test_unknown_lag_is_no_number() -> None:
     author = Author(rows(0, 3), latest=None)
     with author.open() as stream:
         assert stream.next_batch(1) is not None
-        assert stream.lag() == {LANE: None}
+        assert stream.lag() == {PARTITION_0: None}
 
 
 def test_timeout_is_the_callers_whatever_the_source_takes_for_one() -> None:
@@ -265,7 +273,7 @@ def test_timeout_is_the_callers_whatever_the_source_takes_for_one() -> None:
 
     def fetch() -> None:
         source = Author(StreamTimeout("slow"), StreamTimeout("slow")).source()
-        assert source.reader(LANE).fetch(0, timeout=0.3).num_rows == 0
+        assert source.reader(PARTITION_0).fetch(0, timeout=0.3).num_rows == 0
         source.close()
 
     assert 0.29 <= fastest(fetch, 0.46) <= 0.46
@@ -300,7 +308,7 @@ def test_idle_consumer_is_recreated_and_a_recreated_topic_is_detected() -> None:
     author = Author()
     author.bounds(0, 50, "a")
     options = {"stream.script.idle.timeout.millis": "100"}
-    start = Position({LANE: 50}, {LANE: "a"})
+    start = Position({PARTITION_0: 50}, {PARTITION_0: "a"})
     with author.open(follow=True, start=start, options=options) as stream:
         assert stream.next_batch(0.05) is None
         author.bounds(0, 60, "b")

@@ -28,7 +28,14 @@ from tests.sockets.peers import (
     stream_of,
     until,
 )
-from tests.sockets.test_socket_safety import CLIENT, LANE, MUTUAL, NAMED, SERVER, TLS
+from tests.sockets.test_socket_safety import (
+    CLIENT,
+    MUTUAL,
+    NAMED,
+    PARTITION_0,
+    SERVER,
+    TLS,
+)
 
 from streamfactory.backends.socket import merging, pending
 from streamfactory.spi import Failed, Finished, MessageBatch
@@ -53,7 +60,7 @@ def reader_of(address: str) -> Iterator[Callable[..., Reading]]:
 
     def make(**options: str) -> Reading:
         source = source_of(**{"listen": address, "x_schema": "n bigint", **options})
-        reader = source.reader(LANE)
+        reader = source.reader(PARTITION_0)
         made.extend((source, reader))
         reader.fetch(0, timeout=0)  # which listens
         return Reading(reader)
@@ -171,7 +178,7 @@ def test_silent_connections_keep_no_reader_out_of_a_tls_port(
         dialled(port)
     with (
         closing(source_of(connect=address, **NAMED, x_schema="n bigint")) as source,
-        closing(source.reader(LANE)) as made,
+        closing(source.reader(PARTITION_0)) as made,
     ):
         reader = Reading(made)
         assert reader.some() == [1]
@@ -309,7 +316,7 @@ def test_a_writer_that_listens_may_take_its_time_with_the_schema(
                 connect=address, schema__timeout__millis="100", x_schema="n bigint"
             )
         ) as source,
-        closing(source.reader(LANE)) as made,
+        closing(source.reader(PARTITION_0)) as made,
     ):
         reader = Reading(made)
         reader.fetch(0.5)
@@ -402,7 +409,7 @@ def test_messages_without_rows_keep_no_fetch(
     peer, stop = dialled(port), threading.Event()
     peer.sendall(schema)
     looking.result()
-    reader = source.reader(LANE)
+    reader = source.reader(PARTITION_0)
     sending = endless(peer, message * 2000, stop)
     try:
         for _ in range(5):

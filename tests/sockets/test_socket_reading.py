@@ -55,12 +55,12 @@ if TYPE_CHECKING:
     from streamfactory.wiring.reading.reader import Reader
     from streamfactory.wiring.reading.source import Source
 
-LANE = Partition("rows", 0)
+PARTITION_0 = Partition("rows", 0)
 
 
 def everything(**options: str) -> tuple[list[int], Any]:
     with opened(**options) as stream:
-        return numbers_of(stream), stream.ends.get(LANE)
+        return numbers_of(stream), stream.ends.get(PARTITION_0)
 
 
 def serve(server: socket.socket, *streams: bytes) -> None:
@@ -148,7 +148,7 @@ def reader_of(address: str) -> Iterator[Callable[..., Reader]]:
 
     def make(**options: str) -> Reader:
         source = source_of(**{"listen": address, "x_schema": "n bigint", **options})
-        reader = source.reader(LANE)
+        reader = source.reader(PARTITION_0)
         made.extend((source, reader))
         reader.fetch(0, timeout=0)  # which listens
         return reader
@@ -177,8 +177,8 @@ def test_rows_of_all_writers_are_merged_each_in_its_order(
         writer.finish()
     numbers, end = reading.result()
     assert end == Finished()
-    lanes = [[n for n in numbers if n // 100 == number] for number in range(3)]
-    assert lanes == [[100 * number + s for s in range(20)] for number in range(3)]
+    partitions = [[n for n in numbers if n // 100 == number] for number in range(3)]
+    assert partitions == [[100 * number + s for s in range(20)] for number in range(3)]
 
 
 def test_the_early_end_of_one_writer_does_not_end_the_stream(
@@ -307,7 +307,7 @@ def test_an_end_is_in_the_metadata(port: int, address: str) -> None:
         looking = Background(lambda: source.schema)
         Writer(port).finish()
         looking.result()
-        with closing(source.reader(LANE)) as reader:
+        with closing(source.reader(PARTITION_0)) as reader:
             assert some(reader, 0).end == Finished()
             [info] = source.metadata.partitions()
             assert (info.state, info.latest) == (PartitionState.ENDED, None)
@@ -316,7 +316,7 @@ def test_an_end_is_in_the_metadata(port: int, address: str) -> None:
 def test_an_empty_stream_has_its_schema_and_an_end(port: int, address: str) -> None:
     def read() -> Any:
         with opened(listen=address) as stream:
-            return stream.schema, numbers_of(stream), stream.ends[LANE]
+            return stream.schema, numbers_of(stream), stream.ends[PARTITION_0]
 
     reading = Background(read)
     Writer(port).finish()
@@ -363,7 +363,7 @@ def test_a_start_ahead_leaves_out_what_comes_before(
 
 def test_a_position_of_another_connection_is_refused(port: int, address: str) -> None:
     source = source_of(listen=address, x_schema="n bigint")
-    reader = source.reader(LANE, incarnation="of yesterday")
+    reader = source.reader(PARTITION_0, incarnation="of yesterday")
     reader.fetch(0, timeout=0)
     writer = Writer(port)
     writer.send(1)
@@ -386,7 +386,7 @@ def test_a_recreated_consumer_continues_with_the_connection(
     at, found = 0, list[int]()
     for number in range(3):
         writer.send(number)
-        made = source.factory.create_partition_level_consumer("test", LANE)
+        made = source.factory.create_partition_level_consumer("test", PARTITION_0)
 
         answer = made.fetch_messages(at, None, limits)
         while answer.rows is None:
@@ -494,7 +494,7 @@ def test_a_reader_that_connects_does_so_again(port: int, address: str) -> None:
             connect=address, reconnect__millis="20s", x_out__of__range="earliest"
         )
         sending = serving(server, stream_of(rows(1), end=False), stream_of(rows(2)))
-        reader = source.reader(LANE)
+        reader = source.reader(PARTITION_0)
         assert numbers_of([some(reader, 0)]) == [1]
         fetched = reader.fetch(1, timeout=PATIENCE)
         assert [x.cause for x in fetched.losses] == ["incarnation"]
@@ -523,7 +523,7 @@ def test_another_schema_is_refused(
     assert looking.result() == SCHEMA
     if reconnects:
         first.tear()
-    reader = source.reader(LANE)
+    reader = source.reader(PARTITION_0)
     reader.fetch(0, timeout=0.3)
     other = Writer(port, pa.schema([pa.field("n", pa.string(), nullable=False)]))
     if not reconnects:
@@ -581,7 +581,7 @@ def test_closing_wakes_a_fetch_that_waits(
 
 def test_a_wake_before_the_fetch_is_remembered(address: str) -> None:
     source = source_of(listen=address, x_schema="n bigint")
-    consumer = source.factory.create_partition_level_consumer("test", LANE)
+    consumer = source.factory.create_partition_level_consumer("test", PARTITION_0)
     consumer.wake()
     fetching = Background(
         lambda: consumer.fetch_messages(0, None, FetchLimits(1, 1, 60.0))
@@ -604,7 +604,7 @@ def test_a_fork_leaves_the_connection_to_the_parent(port: int, address: str) -> 
         source.factory.close()
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
-    reader = source.reader(LANE)
+    reader = source.reader(PARTITION_0)
     writer.send(1)
     assert numbers_of([some(reader, 0)]) == [1]
     writer.finish()

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from streamfactory.wiring.reading.reader import Reader
     from streamfactory.wiring.reading.source import Source
 
-LANE = Partition("rows", 0)
+PARTITION_0 = Partition("rows", 0)
 IMPATIENT = {"x_schema": "n bigint", "connection__timeout__millis": "300"}
 TLS = certificates()
 
@@ -147,7 +147,7 @@ def test_an_address_that_is_taken_is_reported(port: int, address: str) -> None:
     with (
         socket.create_server(("127.0.0.1", port)),
         closing(source_of(listen=address, **IMPATIENT)) as source,
-        closing(source.reader(LANE)) as reader,
+        closing(source.reader(PARTITION_0)) as reader,
         pytest.raises(ConnectionFailed) as caught,
     ):
         reader.fetch(0, timeout=PATIENCE)
@@ -163,7 +163,7 @@ def test_a_unix_socket_is_its_owners_alone_and_goes_with_its_reader(
     path = folder / "s"
     with (
         closing(source_of(listen=f"unix:{path}", x_schema="n bigint")) as source,
-        closing(source.reader(LANE)) as reader,
+        closing(source.reader(PARTITION_0)) as reader,
     ):
         reader.fetch(0, timeout=0)
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -176,7 +176,7 @@ def test_an_unused_socket_path_is_replaced(folder: Path) -> None:
         stale.bind(str(path))
     with (
         closing(source_of(listen=f"unix:{path}", x_schema="n bigint")) as source,
-        closing(source.reader(LANE)) as reader,
+        closing(source.reader(PARTITION_0)) as reader,
         socket.socket(socket.AF_UNIX) as writer,
     ):
         reader.fetch(0, timeout=0)
@@ -195,7 +195,7 @@ def test_a_path_that_is_taken_is_left_alone(folder: Path, what: str) -> None:
             live.bind(str(path))
             live.listen()
         with closing(source_of(listen=f"unix:{path}", **IMPATIENT)) as source:
-            reader = source.reader(LANE)
+            reader = source.reader(PARTITION_0)
             with pytest.raises(ConnectionFailed) as caught:
                 reader.fetch(0, timeout=PATIENCE)
             reader.close()
@@ -241,7 +241,7 @@ def test_processes_of_other_users_are_refused(
     with (
         socket.socket(socket.AF_UNIX) as peer,
         closing(source_of(**options)) as source,
-        closing(source.reader(LANE)) as reader,
+        closing(source.reader(PARTITION_0)) as reader,
         caplog.at_level(logging.WARNING),
     ):
         if way == "listen":
@@ -365,7 +365,7 @@ def test_a_server_that_is_another_program_is_refused(address: str) -> None:
         "tls__key": str(TLS / "stranger.key"),
     }
     with closing(source_of(listen=address, **server, x_schema="n bigint")) as source:
-        reader = source.reader(LANE)
+        reader = source.reader(PARTITION_0)
         listening = Background(lambda: reader.fetch(0, timeout=2.0))
         with (
             sink_of(connect=address, **CLIENT) as sink,
@@ -381,7 +381,7 @@ def test_a_server_that_is_another_program_is_refused(address: str) -> None:
 
 def test_the_name_in_a_certificate_has_to_be_right(address: str) -> None:
     with closing(source_of(listen=address, **SERVER, x_schema="n bigint")) as source:
-        reader = source.reader(LANE)
+        reader = source.reader(PARTITION_0)
         listening = Background(lambda: reader.fetch(0, timeout=2.0))
         wrong = {**CLIENT, "tls__hostname": "elsewhere.example"}
         with (
@@ -404,7 +404,7 @@ def test_the_password_of_a_key_is_resolved_late_and_shown_nowhere(
     }
     monkeypatch.setenv("KEY_PASSWORD", "wrong-horse")
     with closing(source_of(listen=address, **locked, x_schema="n bigint")) as source:
-        reader = source.reader(LANE)
+        reader = source.reader(PARTITION_0)
         with pytest.raises(ConfigError) as caught:
             reader.fetch(0, timeout=PATIENCE)
         assert "the files of tls.certificate cannot be used" in str(caught.value)
@@ -466,7 +466,7 @@ def reader_of(address: str) -> Iterator[Callable[..., Reader]]:
 
     def make(**options: str) -> Reader:
         source = source_of(listen=address, x_schema="n bigint", **options)
-        reader = source.reader(LANE)
+        reader = source.reader(PARTITION_0)
         made.extend((source, reader))
         reader.fetch(0, timeout=0)  # which listens
         return reader

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from streamfactory.wiring.writing.sink import Sink
 
-LANE = Partition("rows", 0)
+PARTITION_0 = Partition("rows", 0)
 LARGE = 200_000
 """Rows of a batch that is not copied on its way."""
 
@@ -196,7 +196,7 @@ def test_a_stream_that_does_not_finish_is_a_failure_to_plain_pyarrow(
 
 def test_a_stream_that_does_not_finish_is_a_failure_to_ours(address: str) -> None:
     source = source_of(connect=address, x_schema="n bigint")
-    with sink_of(listen=address) as sink, closing(source.reader(LANE)) as reader:
+    with sink_of(listen=address) as sink, closing(source.reader(PARTITION_0)) as reader:
         fetching = Background(lambda: reader.fetch(0, timeout=PATIENCE))
         sink.put(rows(1))
         assert numbers_of([fetching.result()]) == [1]
@@ -371,7 +371,7 @@ def test_a_reader_that_comes_again_gets_the_schema_and_what_follows(
 
 def test_a_reconnected_writer_is_another_incarnation(address: str) -> None:
     source = source_of(listen=address, x_schema="n bigint", reconnect__millis="20s")
-    with closing(source.reader(LANE)) as reader:
+    with closing(source.reader(PARTITION_0)) as reader:
         reader.fetch(0, timeout=0)
         with sink_of(connect=address) as sink:
             sink.put(rows(1))

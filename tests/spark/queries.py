@@ -150,10 +150,10 @@ def prove_query(
 
 def ids_of(log: Log) -> Iterator[int]:
     """The column ``id`` of all rows of a log."""
-    for lane in log.bounds():
-        at = lane.earliest
-        while at < lane.latest:
-            rows = log.read(lane.id, at, max_rows=10_000, max_bytes=1 << 24).rows
+    for partition in log.bounds():
+        at = partition.earliest
+        while at < partition.latest:
+            rows = log.read(partition.id, at, max_rows=10_000, max_bytes=1 << 24).rows
             assert rows is not None
             yield from rows.column("id").to_pylist()
             at += rows.num_rows

@@ -40,9 +40,9 @@ def stepped(faults: Faults) -> None:
     write, commit = parquet_files.write_files, FileWriter.commit
     adopt, link = LocalStorage.adopt, LocalStorage._settle_link
 
-    def written(rows: Any, stage: FileStage, lanes: int) -> int:
+    def written(rows: Any, stage: FileStage, partitions: int) -> int:
         faults.at("before-files")
-        count = write(rows, stage, lanes)
+        count = write(rows, stage, partitions)
         faults.at("after-files")
         return count
 

@@ -56,8 +56,8 @@ def leftovers(topic: Topic) -> list[str]:
     with topic._log() as log:
         needed = {
             file.path.rpartition("/")[2]
-            for lane in log.bounds()
-            for file in log.files(lane.id, lane.earliest, lane.latest)
+            for partition in log.bounds()
+            for file in log.files(partition.id, partition.earliest, partition.latest)
         }
     return staged + sorted(held - needed)
 
@@ -114,8 +114,8 @@ def test_rows_go_by_task_or_by_their_column_and_keep_their_order(
     save(tasks, parquet.options)
     by_task = {0: [0, 1, 6, 7], 1: [2, 3], 2: [4, 5]}
     assert places(spark, parquet) == [
-        (lane, offset, number)
-        for lane, numbers in by_task.items()
+        (partition, offset, number)
+        for partition, numbers in by_task.items()
         for offset, number in enumerate(numbers)
     ]
     assert leftovers(parquet) == []

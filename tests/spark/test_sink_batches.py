@@ -182,16 +182,16 @@ def test_rows_go_where_they_say_or_where_their_key_says_or_by_task(
 ) -> None:
     save(spark.range(9).selectExpr("id", "cast(id % 3 as int) as _partition"), topic)
     three = {"stream.file.partitions": "3"}
-    third = {lane: [*range(lane, 9, 3)] for lane in range(3)}
+    third = {partition: [*range(partition, 9, 3)] for partition in range(3)}
     assert by_partition(topic, "id") == third
 
     keyed = topic.another(**three)
     for _ in range(2):
         save(spark.range(300), keyed, **{"producer.key.columns": "id"})
-    lanes = by_partition(keyed, "id")
-    assert len(lanes) == 3
+    partitions = by_partition(keyed, "id")
+    assert len(partitions) == 3
     # The same key, the same partition: each is there twice or not at all.
-    assert all(rows[::2] == rows[1::2] for rows in lanes.values())
+    assert all(rows[::2] == rows[1::2] for rows in partitions.values())
 
     as_key = topic.another(**three)
     save(spark.range(300).selectExpr("id", "bin(id) as _key"), as_key)

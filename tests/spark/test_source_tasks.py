@@ -225,9 +225,9 @@ def test_metadata_columns_stand_where_they_are_wanted(topic: Topic) -> None:
 
 def test_a_long_range_is_never_held_as_a_whole(topic: Topic) -> None:
     numbers = pa.repeat(pa.scalar(7, pa.uint32()), 2_000_000)
-    lanes = pa.repeat(pa.scalar(0), 2_000_000)
+    partitions = pa.repeat(pa.scalar(0), 2_000_000)
     for _ in range(8):
-        topic.put(pa.table({"n": numbers, "_partition": lanes}))
+        topic.put(pa.table({"n": numbers, "_partition": partitions}))
     (wanted,) = planned(topic)
     before, most, rows = pa.total_allocated_bytes(), 0, 0
     # Widened, the rows are 128 MB that are not in any file.

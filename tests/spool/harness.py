@@ -56,7 +56,7 @@ class SpooledHarness:
         }
 
     def partitions(self) -> Sequence[int]:
-        return [lane.id for lane in self._log.bounds()]
+        return [partition.id for partition in self._log.bounds()]
 
     def write(self, partition: int, numbers: Sequence[int]) -> None:
         wanted = self._log.bounds()[partition].latest + len(numbers)

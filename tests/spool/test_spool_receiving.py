@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from streamfactory.arrowlog import Committed, Epoch
     from streamfactory.wiring.receiving.receiver import StreamReceiver
 
-LANE = Partition("numbers", 0)
+PARTITION_0 = Partition("numbers", 0)
 
 
 @pytest.fixture
@@ -220,7 +220,7 @@ def test_what_is_lost_before_the_spool_is_named_by_offsets(
     for _ in range(2):
         assert read(spooled(tmp_path, forgets), plugins) == (
             [*range(10), *range(15, 20)],
-            [Loss(LANE, 10, 15, cause)],
+            [Loss(PARTITION_0, 10, 15, cause)],
         )
 
 
@@ -249,7 +249,7 @@ def test_what_is_lost_before_the_first_row_is_stored_is_named_by_offsets(
     stored(receive(forgets), 5)
     assert read(spooled(tmp_path, forgets), plugins) == (
         [*range(10, 15)],
-        [Loss(LANE, 0, 10, "before the spool: retention")],
+        [Loss(PARTITION_0, 0, 10, "before the spool: retention")],
     )
 
 
@@ -406,7 +406,7 @@ def test_a_full_spool_drops_its_oldest_rows_and_readers_see_it(
     }
     numbers, losses = read(spooled(tmp_path, queue, **options) | start, plugins)
     assert numbers == [*range(earliest, 100)]
-    assert losses == [Loss(LANE, 0, earliest, "retention")]
+    assert losses == [Loss(PARTITION_0, 0, earliest, "retention")]
 
 
 def test_a_full_spool_ends_its_receiver_where_it_is_reported_to(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from tests.specimens import LANE, Author, rows
+from tests.specimens import PARTITION_0, Author, rows
 
 from streamfactory.spi import (
     BatchState,
@@ -509,7 +509,7 @@ def test_a_partition_that_ends_early_is_exported(tmp_path: Path) -> None:
     end = Fetched(None, 4, state=BatchState.END_OF_PARTITION, end=Finished())
     author = Author(rows(0, 4, latest=10), end, latest=10)
     done = exported(author, tmp_path / "out.arrow")
-    assert (done.rows, done.position[LANE]) == (4, 4)
+    assert (done.rows, done.position[PARTITION_0]) == (4, 4)
 
 
 def test_a_stream_without_a_known_end_is_refused(tmp_path: Path) -> None:
@@ -522,17 +522,17 @@ def test_a_stream_without_a_known_end_is_refused(tmp_path: Path) -> None:
 
 def test_a_topic_that_begins_again_is_no_export(tmp_path: Path) -> None:
     author = Author(latest=200_000)
-    author.infos = [PartitionInfo(LANE, 0, 200_000, incarnation="one")]
+    author.infos = [PartitionInfo(PARTITION_0, 0, 200_000, incarnation="one")]
 
     def answer(start: int, end: int | None, limits: FetchLimits) -> Fetched:
         if author.infos[0].incarnation == "one" and start:
-            author.infos = [PartitionInfo(LANE, 0, 200_000, incarnation="two")]
+            author.infos = [PartitionInfo(PARTITION_0, 0, 200_000, incarnation="two")]
             return Fetched(None, 0, incarnation="two")
         return rows(start, 10, incarnation=author.infos[0].incarnation)
 
     author.always = answer
     for policy in ("fail", "earliest"):
-        author.infos = [PartitionInfo(LANE, 0, 200_000, incarnation="one")]
+        author.infos = [PartitionInfo(PARTITION_0, 0, 200_000, incarnation="one")]
         with pytest.raises(IncarnationChanged) as caught:
             exported(author, tmp_path / "out.arrow", options={"out__of__range": policy})
         assert (caught.value.expected, caught.value.found) == ("one", "two")

@@ -153,9 +153,11 @@ class World:
                 for one in DEAD_LETTER_SCHEMA
             }
         )
-        lanes = pa.array([0] * count, pa.int32())
+        partitions = pa.array([0] * count, pa.int32())
         with open_sink(made.options) as sink:
-            sink.put(rows.append_column("_partition", lanes), writer_id="w", epoch=0)
+            sink.put(
+                rows.append_column("_partition", partitions), writer_id="w", epoch=0
+            )
 
 
 @pytest.fixture

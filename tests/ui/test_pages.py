@@ -111,8 +111,10 @@ def test_first_and_last_rows_are_shown(world: World, serve: Serve) -> None:
     wide = Topic(world.folder / "topics", "wide")
     wide.file(world.catalogue)
     with open_sink(wide.options) as sink:
-        lanes = pa.array([0] * 50, pa.int32())
-        rows = pa.table({"_partition": lanes, "n": [f"row {i}" for i in range(50)]})
+        partitions = pa.array([0] * 50, pa.int32())
+        rows = pa.table(
+            {"_partition": partitions, "n": [f"row {i}" for i in range(50)]}
+        )
         sink.put(rows, writer_id="w", epoch=0)
     browser = serve()
     first = browser.get("/rows", stream="wide").text

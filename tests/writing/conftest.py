@@ -78,13 +78,13 @@ def contents(topics: MemoryLogStore) -> Callable[..., dict[int, list[Any]]]:
 
     def read(column: str = "n", topic: str = "clicks") -> dict[int, list[Any]]:
         log, found = topics.open(topic), {}
-        for lane in log.bounds():
+        for partition in log.bounds():
             values: list[Any] = []
-            while (start := lane.earliest + len(values)) < lane.latest:
-                part = log.read(lane.id, start, max_rows=1000, max_bytes=2**20)
+            while (start := partition.earliest + len(values)) < partition.latest:
+                part = log.read(partition.id, start, max_rows=1000, max_bytes=2**20)
                 assert part.rows is not None
                 values += part.rows.column(column).to_pylist()
-            found[lane.id] = values
+            found[partition.id] = values
         return found
 
     return read

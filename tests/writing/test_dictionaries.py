@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.specimens import LANE, Author, decoding, envelopes
+from tests.specimens import PARTITION_0, Author, decoding, envelopes
 
 import streamfactory
 from streamfactory.spi import Decoded, SchemaMismatch, envelope_schema
@@ -303,7 +303,7 @@ def test_a_decoder_may_answer_dictionaries_and_tombstones_are_nulls_among_them()
     source = author.source(
         plugins=[decoding(answer, schema)], stream__script__decoder__class__name="words"
     )
-    with closing(source), closing(source.reader(LANE)) as reader:
+    with closing(source), closing(source.reader(PARTITION_0)) as reader:
         rows = reader.fetch(0).rows
     assert rows.schema == schema
     assert rows.column("word").to_pylist() == ["b", None, "a", "b"]

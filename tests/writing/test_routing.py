@@ -373,9 +373,14 @@ def test_epochs_of_a_writer_without_keys_go_to_the_partitions_in_turn(
     sink = sink_factory(PARTITIONS)
     for epoch in range(8):
         sink.put(batch(n=[epoch, epoch]), writer_id="w", epoch=epoch)
-    lanes = list(contents().values())
-    assert [len(lane) for lane in lanes] == [4, 4, 4, 4]
-    assert sorted(lane[2] - lane[0] for lane in lanes) == [4, 4, 4, 4]
+    partitions = list(contents().values())
+    assert [len(partition) for partition in partitions] == [4, 4, 4, 4]
+    assert sorted(partition[2] - partition[0] for partition in partitions) == [
+        4,
+        4,
+        4,
+        4,
+    ]
 
 
 def test_an_epoch_that_is_tried_again_goes_to_the_same_partitions(
@@ -398,7 +403,7 @@ def test_writers_and_anonymous_puts_are_spread_over_partitions(
         sink.put(batch(n=[number]), writer_id=f"w{number}", epoch=0)
     assert all(contents().values())
     for _ in range(400):
-        if min(len(lane) for lane in contents().values()) > 20:
+        if min(len(partition) for partition in contents().values()) > 20:
             break
         sink.put(batch(n=[0]))
     else:

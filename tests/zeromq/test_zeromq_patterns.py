@@ -111,8 +111,8 @@ def test_a_range_of_ports_has_a_partition_for_each_port(peers: Peers) -> None:
     where = f"tcp://127.0.0.1:{start}-{start + 2}"
 
     def spread(sink: Sink) -> None:
-        lanes = pa.array([n % 3 for n in range(30)], pa.int32())
-        sink.put(rows(range(30)).append_column("_partition", lanes))
+        partitions = pa.array([n % 3 for n in range(30)], pa.int32())
+        sink.put(rows(range(30)).append_column("_partition", partitions))
         sink.factory.end_stream(Finished())
 
     ours = properties("push-pull", bind=where)
@@ -125,5 +125,5 @@ def test_a_range_of_ports_has_a_partition_for_each_port(peers: Peers) -> None:
             batch = stream.next_batch(0.2)
             if batch is not None and batch.num_rows:
                 found[batch.partition.id] += batch.rows["number"].to_pylist()
-    assert found == {lane: [*range(lane, 30, 3)] for lane in range(3)}
+    assert found == {partition: [*range(partition, 30, 3)] for partition in range(3)}
     peers.join()

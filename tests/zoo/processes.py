@@ -32,10 +32,10 @@ class MarksFirst(Topic):
     def commit(
         self, head: dict[str, Any], body: bytes, instance: str
     ) -> LastCommit | None:
-        mark = head | {"lanes": []}
+        mark = head | {"partition": []}
         held = super().commit(mark, to_ipc(self.schema), instance)
         if held is None:
-            self.append({"lanes": head["lanes"]}, body)
+            self.append({"partition": head["partition"]}, body)
         return held
 
 
@@ -111,7 +111,7 @@ class ShownEarly(Topic):
         kept = self.writers.get(head["writer"])
         is_new = kept is None or head["epoch"] > kept[0].epoch
         if is_new and self.owners.get(head["writer"], instance) == instance:
-            self.append({"early": head["lanes"]}, body)
+            self.append({"early": head["partition"]}, body)
             head |= {"shown": True}
         return self.send(head, body, instance)
 
@@ -123,9 +123,9 @@ class ShownEarly(Topic):
 
     def _apply(self, head: dict[str, Any], body: bytes) -> None:
         if "early" in head:
-            super()._apply({"lanes": head["early"]}, body)
+            super()._apply({"partition": head["early"]}, body)
         else:
-            hidden = ("lanes",) * ("shown" in head)
+            hidden = ("partition",) * ("shown" in head)
             known = {key: head[key] for key in head if key not in hidden}
             super()._apply(known, body)
 

@@ -286,9 +286,9 @@ class DeletesAMessageByMetadata(LogMetadata):
 
     def fetch_schema(self, topic: str) -> Any:
         log = self._topics.open(topic)
-        lane = log.bounds()[0]
-        if lane.latest == 10:
-            log.truncate({0: lane.earliest + 1})
+        partition = log.bounds()[0]
+        if partition.latest == 10:
+            log.truncate({0: partition.earliest + 1})
         return super().fetch_schema(topic)
 
 

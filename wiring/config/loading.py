@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from streamfactory.spi import Role
     from streamfactory.wiring.config.settled import Configured
 
-Named = str | Mapping[str, Any] | StreamDefinition
+StreamLike = str | Mapping[str, Any] | StreamDefinition
 """The name of a stream in the catalogue, its properties, or its definition."""
 
 
-def find_definition(named: Named) -> StreamDefinition:
+def find_definition(named: StreamLike) -> StreamDefinition:
     """Return the definition of a name, of a map of properties, or itself.
 
     Raises:
@@ -39,7 +39,7 @@ def find_definition(named: Named) -> StreamDefinition:
 
 
 def load(
-    named: Named,
+    named: StreamLike,
     use: str,
     *,
     options: Mapping[str, object] | None = None,

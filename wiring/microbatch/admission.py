@@ -21,8 +21,8 @@ class Admission:
     """
 
     def __init__(self, config: StreamConfig, clock: Clock) -> None:
-        self._most: int | None = config.get("maxOffsetsPerTrigger")
-        self._least: int | None = config.get("minOffsetsPerTrigger")
+        self._max_offsets: int | None = config.get("maxOffsetsPerTrigger")
+        self._min_offsets: int | None = config.get("minOffsetsPerTrigger")
         self._patience: float = config["maxTriggerDelay"] / 1000
         self._clock = clock
         self._since = clock.now()
@@ -31,11 +31,11 @@ class Admission:
     @property
     def limits(self) -> bool:
         """Whether any limit is set."""
-        return self._most is not None or self._least is not None
+        return self._max_offsets is not None or self._min_offsets is not None
 
     def waits(self, waiting: int) -> bool:
         """Whether to wait for more offsets than are available."""
-        if self._least is None or waiting >= self._least:
+        if self._min_offsets is None or waiting >= self._min_offsets:
             return False
         return self._clock.now() - self._since < self._patience
 
@@ -50,9 +50,11 @@ class Admission:
         a backlog, so the sum may slightly exceed the limit.
         """
         total = sum(backlog.values())
-        if self._most is None or total <= self._most:
+        if self._max_offsets is None or total <= self._max_offsets:
             return dict(backlog)
         return {
-            partition: min(size, max(1, self._most * size // total)) if size else 0
+            partition: min(size, max(1, self._max_offsets * size // total))
+            if size
+            else 0
             for partition, size in backlog.items()
         }

@@ -264,19 +264,24 @@ class Planner:
             starts[partition], _ = self._policy.start(info, wanted, incarnation)
         return Position(starts)
 
-    def cut(self, ranges: Sequence[Range], least: int | None) -> list[Range]:
+    def cut(self, ranges: Sequence[Range], min_partitions: int | None) -> list[Range]:
         """Ranges in about so many parts, where the source allows cuts."""
-        return split(ranges, least, extents=self._extents)
+        return split(ranges, min_partitions, extents=self._extents)
 
     def _split(self, ranges: Sequence[Range]) -> list[Range]:
         config = self._config
-        least, longest = (
+        min_partitions, max_records = (
             config.get("minPartitions"),
             config.get("maxRecordsPerPartition"),
         )
-        if longest is None and least is None and ranges and self._metadata.sparse:
-            longest = SPARSE_TASK
-        return split(ranges, least, longest, self._extents)
+        if (
+            max_records is None
+            and min_partitions is None
+            and ranges
+            and self._metadata.sparse
+        ):
+            max_records = SPARSE_TASK
+        return split(ranges, min_partitions, max_records, self._extents)
 
     def _extents(self, one: Range) -> Sequence[Extent]:
         try:

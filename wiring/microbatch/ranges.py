@@ -48,30 +48,34 @@ def whole(one: Range) -> Sequence[Extent]:
 
 def split(
     ranges: Sequence[Range],
-    least: int | None = None,
-    longest: int | None = None,
+    min_partitions: int | None = None,
+    max_records_per_partition: int | None = None,
     extents: Extents = whole,
 ) -> list[Range]:
     """Split ranges by ``minPartitions`` and ``maxRecordsPerPartition``.
 
     Args:
         ranges: None of them empty.
-        least: About so many are wanted; those that are small anyhow stay whole, and
-            are taken out of the arithmetic, as in Spark-Kafka.
-        longest: None has more messages than this.
+        min_partitions: About so many are wanted; those that are small anyhow stay
+            whole, and are taken out of the arithmetic, as in Spark-Kafka.
+        max_records_per_partition: None has more messages than this.
         extents: Where the messages of a range are: it is cut there and nowhere else.
     """
-    if least is None and longest is None:
+    if min_partitions is None and max_records_per_partition is None:
         return list(ranges)
     parts = [_Part(one, extents(one)) for one in ranges]
-    if longest is not None:
-        parts = [cut for part in parts for cut in part.cut(-(-part.size // longest))]
-    if least is None or len(parts) >= least:
+    if max_records_per_partition is not None:
+        parts = [
+            cut
+            for part in parts
+            for cut in part.cut(-(-part.size // max_records_per_partition))
+        ]
+    if min_partitions is None or len(parts) >= min_partitions:
         return [part.range for part in parts]
     total = max(1, sum(part.size for part in parts))
-    small = [part for part in parts if round(part.size / total * least) <= 1]
-    large = [part for part in parts if round(part.size / total * least) > 1]
-    left, rest = least - len(small), sum(part.size for part in large)
+    small = [part for part in parts if round(part.size / total * min_partitions) <= 1]
+    large = [part for part in parts if round(part.size / total * min_partitions) > 1]
+    left, rest = min_partitions - len(small), sum(part.size for part in large)
     pieces = [
         piece
         for part in large

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streamfactory.wiring.config.loading import Named, load
+from streamfactory.wiring.config.loading import StreamLike, load
 from streamfactory.wiring.writing.sink import Sink
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def open_sink(
-    stream: Named,
+    stream: StreamLike,
     *,
     options: Mapping[str, object] | None = None,
     allow_class_paths: bool = False,

@@ -17,7 +17,7 @@ from streamfactory.spi import (
     Unsupported,
     Verdict,
 )
-from streamfactory.wiring.config.loading import Named, load
+from streamfactory.wiring.config.loading import StreamLike, load
 from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.reading.following import read_from, refuse_torn
 from streamfactory.wiring.reading.source import for_group
@@ -53,7 +53,7 @@ _PATIENCE: Final = 1.0
 
 
 def open_stream(
-    stream: Named,
+    stream: StreamLike,
     *,
     start: Start | None = None,
     follow: bool = False,

@@ -19,7 +19,7 @@ from streamfactory.spi import (
     Yields,
 )
 from streamfactory.spi.config import Setting
-from streamfactory.wiring.config.loading import Named, find_definition, load
+from streamfactory.wiring.config.loading import StreamLike, find_definition, load
 from streamfactory.wiring.core.canonical import canonical_schema
 from streamfactory.wiring.core.clock import Clock
 from streamfactory.wiring.core.closing import Closing
@@ -64,7 +64,7 @@ class Overview:
 
 
 def open_admin(
-    stream: Named,
+    stream: StreamLike,
     *,
     topic: str | None = None,
     options: Mapping[str, object] | None = None,

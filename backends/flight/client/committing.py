@@ -79,7 +79,10 @@ class CommitSessions:
                 self._wanted, self._used = wanted, now
                 return None
             try:
-                parts = [m.PartRows(lane, part.num_rows) for lane, part in rows.parts]
+                parts = [
+                    m.PartRows(partition, part.num_rows)
+                    for partition, part in rows.parts
+                ]
                 request = m.CommitRows(
                     **vars(epoch), attempt=attempt, parts=tuple(parts)
                 )

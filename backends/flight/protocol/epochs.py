@@ -60,7 +60,9 @@ def committed_of(message: m.Committed) -> Committed:
 
 def placed_message(placed: Mapping[int, range]) -> tuple[m.Placed, ...]:
     """Offsets by partition."""
-    return tuple(m.Placed(lane, one.start, one.stop) for lane, one in placed.items())
+    return tuple(
+        m.Placed(partition, one.start, one.stop) for partition, one in placed.items()
+    )
 
 
 def last_message(last: LastCommit | None) -> m.LastCommit | None:

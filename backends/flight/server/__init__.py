@@ -14,10 +14,10 @@ from streamfactory.arrowlog.disk.places import settings_of, storage_of
 from streamfactory.backends.flight.server.access import Access
 from streamfactory.backends.flight.server.address import check_address, unusable
 from streamfactory.backends.flight.server.checkpoints import CheckpointKeeper
-from streamfactory.backends.flight.server.disclosure import Disclosure, ServedStore
 from streamfactory.backends.flight.server.limits import Limits, StagedBytes
 from streamfactory.backends.flight.server.metrics import METRICS, Meters
 from streamfactory.backends.flight.server.options import OPTIONS
+from streamfactory.backends.flight.server.redaction import Redactor, ServedStore
 from streamfactory.backends.flight.server.rules import check_options
 from streamfactory.backends.flight.server.service import LogService
 from streamfactory.backends.flight.server.uploads import Uploads
@@ -64,7 +64,7 @@ class FlightServer(StreamServer):
         self._groups: DiskLogStore | None = None
         opened, groups = self._open_store(), self._open_groups()
         places = [config[key] for key in ("path", "storage.endpoint") if key in config]
-        store = ServedStore(opened, Disclosure(places))
+        store = ServedStore(opened, Redactor(places))
         self._uploads = Uploads(
             store, Meters(), staged, config["staged.timeout.millis"] / 1000
         )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from streamfactory.arrowlog import Log
-    from streamfactory.backends.flight.server.disclosure import ServedStore
+    from streamfactory.backends.flight.server.redaction import ServedStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,8 @@ def _describe(store: ServedStore, request: m.Topic) -> m.TopicDescription:
 
 def _description(log: Log, schema: str | None = None) -> m.TopicDescription:
     bounds = tuple(
-        m.PartitionBounds(lane.id, lane.earliest, lane.latest) for lane in log.bounds()
+        m.PartitionBounds(partition.id, partition.earliest, partition.latest)
+        for partition in log.bounds()
     )
     return m.TopicDescription(log.name, log.incarnation, bounds, schema)
 
@@ -149,7 +150,7 @@ def _compact(store: ServedStore, request: m.Topic) -> m.Done:
 
 def _verify(store: ServedStore, request: m.Topic) -> m.Verified:
     found = store.open(request.topic).verify()
-    return m.Verified(found.rows, tuple(map(store.disclosure.public, found.problems)))
+    return m.Verified(found.rows, tuple(map(store.redactor.public, found.problems)))
 
 
 def _facts(store: ServedStore, request: m.Topic) -> m.Facts:

@@ -56,15 +56,21 @@ def path_of(descriptor: fl.FlightDescriptor) -> tuple[str, int | None]:
 def flight_info(log: Log, location: str) -> fl.FlightInfo:
     """One endpoint for each partition, from its earliest to its latest offset now."""
     endpoints, rows = [], 0
-    for lane in log.bounds():
+    for partition in log.bounds():
         ticket = Ticket(
-            log.name, lane.id, lane.earliest, lane.latest, incarnation=log.incarnation
+            log.name,
+            partition.id,
+            partition.earliest,
+            partition.latest,
+            incarnation=log.incarnation,
         )
-        bounds = encode(PartitionBounds(lane.id, lane.earliest, lane.latest))
+        bounds = encode(
+            PartitionBounds(partition.id, partition.earliest, partition.latest)
+        )
         endpoints.append(
             fl.FlightEndpoint(encode(ticket), [location], app_metadata=bounds)
         )
-        rows += lane.latest - lane.earliest
+        rows += partition.latest - partition.earliest
     descriptor = fl.FlightDescriptor.for_path(log.name)
     return fl.FlightInfo(
         log.schema, descriptor, endpoints, rows, -1, app_metadata=log.incarnation
@@ -88,8 +94,8 @@ def receive_plain(
     log = _open_or_create(store, topic, incoming.reader.schema)
     attempt, rows, size = uuid.uuid4(), 0, 0
     if partition is None:
-        lanes = log.bounds()
-        partition = lanes[attempt.int % len(lanes)].id
+        partitions = log.bounds()
+        partition = partitions[attempt.int % len(partitions)].id
     stage = uploads.stage(log, attempt.hex, incoming.client)
     try:
         for batch, _ in batches:

@@ -48,17 +48,17 @@ def read_range(
         StreamError: The topic, the partition or a column does not exist.
     """
     log = open_topic(store, ticket.topic, ticket.incarnation)
-    lane = _lane(log, ticket.partition)
-    start = lane.earliest if ticket.start is None else ticket.start
+    bounds = _bounds(log, ticket.partition)
+    start = bounds.earliest if ticket.start is None else ticket.start
     end = ticket.end
-    if start > lane.latest:
+    if start > bounds.latest:
         remedy = "read from an offset between earliest and latest"
-        raise _beyond(log, lane, f"start {start}", start, remedy)
-    if end is not None and end > lane.latest and not ticket.follow:
+        raise _beyond(log, bounds, f"start {start}", start, remedy)
+    if end is not None and end > bounds.latest and not ticket.follow:
         remedy = "read up to latest, or set follow to wait for the rows up to end"
-        raise _beyond(log, lane, f"end {end}", end, remedy)
+        raise _beyond(log, bounds, f"end {end}", end, remedy)
     if end is None and not ticket.follow:
-        end = lane.latest
+        end = bounds.latest
 
     def batches() -> Iterator[Answer]:
         at = start
@@ -93,7 +93,7 @@ def serve_subscription(
     Nothing is sent without a request: a slow client makes the server hold one batch.
     """
     log = open_topic(store, wanted.topic, wanted.incarnation)
-    latest = _lane(log, wanted.partition).latest
+    latest = _bounds(log, wanted.partition).latest
     schema = _schema(log, wanted.fields)
     writer.begin(schema)
     # `pa.array` and `from_pylist` would import pandas first, which takes a second.
@@ -164,26 +164,26 @@ def _delivery(found: LogSlice, number: int) -> bytes:
     return encode(Delivery(found.start, place.earliest, place.latest, number))
 
 
-def _lane(log: Log, partition: int) -> PartitionBounds:
-    lanes = log.bounds()
-    for lane in lanes:
-        if lane.id == partition:
-            return lane
-    raise no_such_partition(log.name, partition, len(lanes))
+def _bounds(log: Log, partition: int) -> PartitionBounds:
+    known = log.bounds()
+    for bounds in known:
+        if bounds.id == partition:
+            return bounds
+    raise no_such_partition(log.name, partition, len(known))
 
 
 def _beyond(
-    log: Log, lane: PartitionBounds, what: str, offset: int, remedy: str
+    log: Log, bounds: PartitionBounds, what: str, offset: int, remedy: str
 ) -> OffsetOutOfRange:
     msg = (
-        f"{what} is beyond latest: partition {lane.id} of topic {log.name!r} has "
-        f"offsets {lane.earliest} to {lane.latest}"
+        f"{what} is beyond latest: partition {bounds.id} of topic {log.name!r} has "
+        f"offsets {bounds.earliest} to {bounds.latest}"
     )
     return OffsetOutOfRange(
         msg,
-        earliest=lane.earliest,
-        latest=lane.latest,
-        partition=Partition(log.name, lane.id),
+        earliest=bounds.earliest,
+        latest=bounds.latest,
+        partition=Partition(log.name, bounds.id),
         offset=offset,
         remedy=remedy,
     )

@@ -37,7 +37,6 @@ from streamfactory.backends.flight.server.actions import (
 from streamfactory.backends.flight.server.batches import Incoming
 from streamfactory.backends.flight.server.checkpoints import check_name
 from streamfactory.backends.flight.server.committing import serve_commits
-from streamfactory.backends.flight.server.disclosure import NoSuchTopic
 from streamfactory.backends.flight.server.metrics import CALLS, CALLS_FAILED
 from streamfactory.backends.flight.server.plain import (
     flight_info,
@@ -45,6 +44,7 @@ from streamfactory.backends.flight.server.plain import (
     receive_plain,
 )
 from streamfactory.backends.flight.server.reading import read_range, serve_subscription
+from streamfactory.backends.flight.server.redaction import NoSuchTopic
 from streamfactory.backends.flight.server.statistics import Statistics
 from streamfactory.backends.flight.server.writing import receive_stage
 from streamfactory.spi import (
@@ -60,9 +60,9 @@ if TYPE_CHECKING:
 
     from streamfactory.backends.flight.server.access import Access
     from streamfactory.backends.flight.server.checkpoints import CheckpointKeeper
-    from streamfactory.backends.flight.server.disclosure import ServedStore
     from streamfactory.backends.flight.server.limits import Limits
     from streamfactory.backends.flight.server.reading import Answer
+    from streamfactory.backends.flight.server.redaction import ServedStore
     from streamfactory.backends.flight.server.uploads import Uploads
 
 _logger = logging.getLogger("streamfactory.flight")
@@ -294,14 +294,14 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
             raise
         except StreamError as error:
             self._meters.recorder.add(CALLS_FAILED, what, error.code)
-            if self.store.disclosure.conceals(str(error)):
+            if self.store.redactor.conceals(str(error)):
                 # Log the unmodified error: operators need the paths that clients must
                 # not see.
                 _logger.error("%s: %s", what, error)  # noqa: TRY400 - no defect
             if isinstance(error, NoSuchTopic):
                 known = ", ".join(self._readable(context)) or "none"
                 error.what += f"; existing topics: {known}"
-            raise to_status(self.store.disclosure.public_error(error)) from None
+            raise to_status(self.store.redactor.public_error(error)) from None
         except Exception as error:
             if context.is_cancelled():
                 raise fl.FlightCancelledError(

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from streamfactory.arrowlog import PartitionBounds
     from streamfactory.backends.flight.server.checkpoints import CheckpointKeeper
-    from streamfactory.backends.flight.server.disclosure import ServedStore
     from streamfactory.backends.flight.server.limits import Limits
+    from streamfactory.backends.flight.server.redaction import ServedStore
     from streamfactory.backends.flight.server.uploads import Uploads
 
 _MOST_PARTITIONS: Final = 10_000
@@ -109,7 +109,7 @@ class Statistics:
         try:
             self._store.names()
         except StreamError as error:
-            found.append(self._store.disclosure.public(f"{error.code}: {error.what}"))
+            found.append(self._store.redactor.public(f"{error.code}: {error.what}"))
         return found
 
     def _server(self, survey: _Survey) -> Iterator[Sample]:
@@ -130,22 +130,22 @@ class Statistics:
         yield from self._meters.recorder.samples()
 
     def _topics(self, survey: _Survey) -> Iterator[Sample]:
-        for topic, lanes in survey.bounds.items():
-            yield Sample(metrics.PARTITIONS, (topic,), len(lanes))
-            for lane in lanes.values():
-                labels = (topic, str(lane.id))
-                yield Sample(metrics.EARLIEST, labels, lane.earliest)
-                yield Sample(metrics.LATEST, labels, lane.latest)
+        for topic, partitions in survey.bounds.items():
+            yield Sample(metrics.PARTITIONS, (topic,), len(partitions))
+            for partition in partitions.values():
+                labels = (topic, str(partition.id))
+                yield Sample(metrics.EARLIEST, labels, partition.earliest)
+                yield Sample(metrics.LATEST, labels, partition.latest)
 
     def _readers(self, survey: _Survey) -> Iterator[Sample]:
         now = time.monotonic()
         open_calls = dict.fromkeys(survey.bounds, 0)
         stalled, lags = dict(open_calls), dict(open_calls)
         for reader in self._meters.readers():
-            lane = survey.bounds.get(reader.topic, {}).get(reader.partition)
-            if lane is None:
+            partition = survey.bounds.get(reader.topic, {}).get(reader.partition)
+            if partition is None:
                 continue
-            behind = max(0, lane.latest - reader.next)
+            behind = max(0, partition.latest - reader.next)
             open_calls[reader.topic] += 1
             lags[reader.topic] = max(lags[reader.topic], behind)
             if behind and now - reader.touched >= self._stalled_after:
@@ -174,14 +174,14 @@ class Statistics:
         for name in names:
             try:
                 log = self._store.open(name)
-                lanes = {lane.id: lane for lane in log.bounds()}
+                edges = {edge.id: edge for edge in log.bounds()}
             except (
                 StreamError
             ):  # deleted meanwhile, or corrupt: opening it reports the error
                 continue
-            if len(lanes) <= left:
-                bounds[name], incarnations[name] = lanes, log.incarnation
-                left -= len(lanes)
+            if len(edges) <= left:
+                bounds[name], incarnations[name] = edges, log.incarnation
+                left -= len(edges)
         lags: dict[tuple[str, str], int] = {}
         for group in groups[:_MOST_GROUPS]:
             try:
@@ -190,9 +190,9 @@ class Statistics:
                 continue
             for (partition, incarnation), offset in offsets.items():
                 topic = partition.topic
-                lane = bounds.get(topic, {}).get(partition.id)
+                edge = bounds.get(topic, {}).get(partition.id)
                 # Offsets of an earlier topic of the name count other rows.
-                if lane is not None and incarnation in {None, incarnations[topic]}:
-                    behind = max(0, lane.latest - offset)
+                if edge is not None and incarnation in {None, incarnations[topic]}:
+                    behind = max(0, edge.latest - offset)
                     lags[group, topic] = lags.get((group, topic), 0) + behind
         return _Survey(names, groups, bounds, lags)

@@ -67,11 +67,11 @@ class Memory:
         """Of each partition, as the log has them."""
         log = self.log(topic)
         found: list[list[dict[str, Any]]] = []
-        for lane in log.bounds():
+        for partition in log.bounds():
             found.append([])
-            at = lane.earliest
-            while at < lane.latest:
-                part = log.read(lane.id, at, max_rows=10**6, max_bytes=2**40).rows
+            at = partition.earliest
+            while at < partition.latest:
+                part = log.read(partition.id, at, max_rows=10**6, max_bytes=2**40).rows
                 assert part is not None
                 found[-1] += part.to_pylist()
                 at += part.num_rows
@@ -158,8 +158,8 @@ class FilePlace:
             for partition in stream.position:
                 found[partition.id] = []
             for batch in stream:
-                lane = found[batch.partition.id]
-                lane += batch.rows.column("number").to_pylist()
+                values = found[batch.partition.id]
+                values += batch.rows.column("number").to_pylist()
         return [found[number] for number in sorted(found)]
 
     def _properties(self, topic: str, partitions: int) -> dict[str, str]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from tests.cli.jobs.conftest import Memory
 
-LANE = Partition("numbers", 0)
+PARTITION_0 = Partition("numbers", 0)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_a_copy_acknowledges_what_the_sink_has_committed(
 
     class Watching(redelivering.RedeliveringConsumerFactory):
         def acknowledge(self, position: Position) -> None:
-            seen.append(position[LANE])
+            seen.append(position[PARTITION_0])
             super().acknowledge(position)
 
     source = {**queue.properties(), "batch.rows": "5"}

@@ -48,7 +48,7 @@ def properties(path: Path) -> dict[str, Any]:
 
 
 def ids(memory: Memory, topic: str) -> list[list[int]]:
-    return [[row["id"] for row in lane] for lane in memory.rows(topic)]
+    return [[row["id"] for row in partition] for partition in memory.rows(topic)]
 
 
 def copied(source: Path, sink: Path, **how: Any) -> Copied:
@@ -89,9 +89,9 @@ def test_partition_stays_together_where_counts_differ(
     memory.create("to", SCHEMA, partitions=count)
     copied(source, memory.stream("to"))
     found = ids(memory, "to")
-    for lane in ids(memory, "from"):
-        (home,) = [mine for mine in found if lane[0] in mine]
-        assert [n for n in home if n in lane] == lane
+    for partition in ids(memory, "from"):
+        (home,) = [mine for mine in found if partition[0] in mine]
+        assert [n for n in home if n in partition] == partition
 
 
 def test_key_chooses_where_counts_differ(memory: Memory, source: Path) -> None:
@@ -99,8 +99,8 @@ def test_key_chooses_where_counts_differ(memory: Memory, source: Path) -> None:
     sink = memory.stream("to", producer__key__columns="name")
     copied(source, sink)
     first = ids(memory, "to")
-    assert sorted(n for lane in first for n in lane) == list(range(8))
-    assert sum(bool(lane) for lane in first) > 2
+    assert sorted(n for partition in first for n in partition) == list(range(8))
+    assert sum(bool(partition) for partition in first) > 2
 
 
 def test_messages_keep_key_headers_timestamp_and_tombstones(memory: Memory) -> None:
@@ -141,8 +141,10 @@ def test_metadata_columns_of_the_source_do_not_choose_partitions(
     fields = [*SCHEMA, pa.field("_offset", pa.int64())]
     memory.create("placed", pa.schema(fields))
     copied(with_place, memory.stream("placed"))
-    (lane,) = memory.rows("placed")
-    assert Counter(row["_offset"] for row in lane) == Counter([*range(5), *range(3)])
+    (partition,) = memory.rows("placed")
+    assert Counter(row["_offset"] for row in partition) == Counter(
+        [*range(5), *range(3)]
+    )
 
 
 # --- going on -------------------------------------------------------------------------
@@ -158,7 +160,9 @@ def test_copy_continues_at_the_position_of_the_sink(
     memory.write("from", rows(10), partition=2)
     assert copied(source, sink).rows == 3
     assert copied(source, sink).rows == 0
-    assert sorted(n for lane in ids(memory, "to") for n in lane) == list(range(11))
+    assert sorted(n for partition in ids(memory, "to") for n in partition) == list(
+        range(11)
+    )
 
 
 def test_start_is_pinned_before_the_first_row(memory: Memory, source: Path) -> None:
@@ -194,11 +198,13 @@ def test_following_takes_new_rows_and_partitions(memory: Memory, source: Path) -
     assert not thread.is_alive()
     assert done[0].complete is False
     assert copied(source, sink).rows + done[0].rows == 11
-    assert sorted(n for lane in ids(memory, "to") for n in lane) == list(range(11))
+    assert sorted(n for partition in ids(memory, "to") for n in partition) == list(
+        range(11)
+    )
 
 
 def total(memory: Memory) -> int:
-    return sum(len(lane) for lane in ids(memory, "to"))
+    return sum(len(partition) for partition in ids(memory, "to"))
 
 
 def wait_until(happened: Callable[[], bool]) -> None:

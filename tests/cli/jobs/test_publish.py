@@ -33,7 +33,7 @@ def csv(rows: list[dict[str, Any]] = ROWS) -> str:
 
 
 def flat(memory: Memory, topic: str = "t") -> list[dict[str, Any]]:
-    return [row for lane in memory.rows(topic) for row in lane]
+    return [row for partition in memory.rows(topic) for row in partition]
 
 
 def write_csv(path: Path) -> None:
@@ -207,8 +207,8 @@ def test_rows_without_a_key_are_spread_over_the_partitions(
         *("--set", "batch.rows=2"),
     )
     assert done.status == 0, done.err
-    lanes = [[row["id"] for row in lane] for lane in memory.rows("t")]
-    assert lanes == [[0, 1, 6, 7], [2, 3, 8, 9], [4, 5]]
+    partitions = [[row["id"] for row in partition] for partition in memory.rows("t")]
+    assert partitions == [[0, 1, 6, 7], [2, 3, 8, 9], [4, 5]]
 
 
 def test_rows_with_a_key_go_where_the_key_says(
@@ -218,8 +218,8 @@ def test_rows_with_a_key_go_where_the_key_says(
     stream = memory.stream("t", producer__key__columns="id")
     done = streamfactory("publish", stream, tmp_path / "a.csv", "--partitions", 3)
     assert done.status == 0, done.err
-    lanes = [{row["id"] for row in lane} for lane in memory.rows("t")]
-    assert sum(len(lane) for lane in lanes) == 10
+    partitions = [{row["id"] for row in partition} for partition in memory.rows("t")]
+    assert sum(len(partition) for partition in partitions) == 10
 
 
 def test_topic_is_not_created_against_ones_will(

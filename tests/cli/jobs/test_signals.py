@@ -100,7 +100,7 @@ def test_second_signal_stops_at_once(
 
 def copied(place: Place, count: int) -> bool:
     try:
-        return sum(len(lane) for lane in place.numbers("to")) == count
+        return sum(len(partition) for partition in place.numbers("to")) == count
     except LookupError:
         return False
 

@@ -278,10 +278,10 @@ class FlightActions(_Service):
         if TOPIC not in self.store.names():
             return
         log = self.store.open(TOPIC)
-        for lane in log.bounds():
-            if lane.latest > lane.earliest:
+        for partition in log.bounds():
+            if partition.latest > partition.earliest:
                 found = log.read(
-                    lane.id, lane.latest - 1, max_rows=1, max_bytes=1 << 20
+                    partition.id, partition.latest - 1, max_rows=1, max_bytes=1 << 20
                 )
                 assert found.rows is not None
                 yield found.rows

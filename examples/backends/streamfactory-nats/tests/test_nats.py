@@ -135,7 +135,7 @@ def test_two_writers_at_once_write_each_epoch_once(harness: NatsHarness) -> None
     for thread in threads:
         thread.join(120)
     assert errors == []
-    found = sorted(n for lane in harness.visible().values() for n in lane)
+    found = sorted(n for partition in harness.visible().values() for n in partition)
     assert found == sorted(w * 1000 + n for w in range(3) for n in range(150))
 
 

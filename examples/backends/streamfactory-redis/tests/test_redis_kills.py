@@ -66,5 +66,8 @@ def test_a_writer_that_is_killed_loses_and_repeats_nothing(tmp_path: Path) -> No
     print(f"kills={kills} lost={lost} twice={twice}")
     assert kills > 0
     assert (lost, twice) == (0, 0)
-    assert Counter(n for lane in harness.visible().values() for n in lane) == found
+    assert (
+        Counter(n for partition in harness.visible().values() for n in partition)
+        == found
+    )
     harness.close()

@@ -20,7 +20,7 @@ _REPLACEMENT: Final = "<store>"
 
 
 @final
-class Disclosure:
+class Redactor:
     """Removes paths and URLs of the server from texts.
 
     Args:
@@ -63,12 +63,12 @@ class ServedStore(LogStore):
 
     Args:
         store: The topics; the caller closes it.
-        disclosure: Knows the places.
+        redactor: Knows the places.
     """
 
-    def __init__(self, store: LogStore, disclosure: Disclosure) -> None:
+    def __init__(self, store: LogStore, redactor: Redactor) -> None:
         self._store = store
-        self.disclosure = disclosure
+        self.redactor = redactor
 
     def create(self, name: str, schema: pa.Schema, partitions: int = 1) -> Log:
         return self._store.create(name, schema, partitions)
