@@ -30,7 +30,7 @@ from streamfactory.spi import ConfigError, Problem
 from streamfactory.wiring.config.definition import Property
 from streamfactory.wiring.metrics.endpoint import ProcessMonitor
 from streamfactory.wiring.options.texts import canonical_text, not_text
-from streamfactory.wiring.serving.process import open_metrics, open_server
+from streamfactory.wiring.serving.servers import open_metrics, open_server
 
 if TYPE_CHECKING:
     from streamfactory.cli.printing import Printer

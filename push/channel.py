@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import enum
 import threading
 import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.push.queues import LaneQueue
+from streamfactory.push.reading_state import (
+    ReadingEvent,
+    ReadingState,
+    after,
+    read_once,
+)
 from streamfactory.push.store import (
     AsyncScan,
     PushStatistics,
@@ -40,8 +47,14 @@ _RECHECK: Final = 0.005
 capacity: to be woken for each batch would cost two switches of threads for each."""
 _NO_ROOM: Final = "the reader of the push table has not made room"
 _NO_ROWS: Final = "no batch was pushed into the table"
-_ONCE: Final = "a push table can be read once, and this one was read already"
-_AGAIN: Final = "create another table, or one with keep=, which can be read repeatedly"
+
+
+class _Turn(enum.Enum):
+    """What a reader finds when it looks at the queues, unless it waits on."""
+
+    ROWS = enum.auto()
+    END = enum.auto()
+    CANCELLED = enum.auto()
 
 
 @final
@@ -75,9 +88,11 @@ class Channel(PushStore):
         self._numbers = 0
         self._failure: BaseException | None = None
         """Why the producers failed."""
-        self._stopped: Callable[[], Exception] | None = None
-        """Makes the exception of a write after the reader has ended."""
-        self._scanned = self._by_lanes = self._is_held = False
+        self._reading = ReadingState.UNREAD
+        self._reader_failure: BaseException | None = None
+        """Why the reader failed, once reading is over."""
+        self._is_held = False
+        """Whether a ``with`` block of the table ends reading, and not its scan."""
 
     # --- producers --------------------------------------------------------------------
 
@@ -117,10 +132,11 @@ class Channel(PushStore):
 
     @property
     def end(self) -> End | None:
-        stopped = self._stopped
-        if stopped is None:
+        if not self._reading.is_over:
             return None
-        return ReaderFinished() if stopped is StopPushing else Failed(str(stopped()))
+        if self._reader_failure is None:
+            return ReaderFinished()
+        return Failed(str(_reader_failed(self._reader_failure)))
 
     def _offer(
         self, lane: int, batches: Sequence[pa.RecordBatch]
@@ -138,9 +154,9 @@ class Channel(PushStore):
     ) -> bool | None:
         if queue.closed:
             raise self._closed_error(lane)
-        if self._stopped is not None:
-            raise self._stopped()
-        if queue.left:
+        if self._reading.is_over and self._reader_failure is not None:
+            raise _reader_failed(self._reader_failure)
+        if self._reading.is_over or queue.left:
             raise StopPushing
         if queue.items:
             size = queue.size
@@ -178,7 +194,7 @@ class Channel(PushStore):
     def scan(self, timeout: float | None) -> Iterator[pa.RecordBatch]:
         self.begin()
         try:
-            while self.rows.wait_for(self._pull, timeout, _NO_ROWS):
+            while self.rows.wait_for(self._pull, timeout, _NO_ROWS) is _Turn.ROWS:
                 yield self._merge.next()
             self._raise_failure()
         finally:
@@ -189,7 +205,8 @@ class Channel(PushStore):
 
     async def next_async(self, timeout: float | None) -> pa.RecordBatch | None:
         """The next batch; None at the end."""
-        if await self.rows.wait_for_async(self._pull, timeout, _NO_ROWS):
+        turn = await self.rows.wait_for_async(self._pull, timeout, _NO_ROWS)
+        if turn is _Turn.ROWS:
             return self._merge.next()
         self._raise_failure()
         return None
@@ -223,11 +240,11 @@ class Channel(PushStore):
         """
         queue = self.lanes[lane]
 
-        def attempt() -> pa.RecordBatch | Finished | bool | None:
-            if self._stopped is not None and queue.reader is reader:
+        def attempt() -> pa.RecordBatch | Finished | _Turn | None:
+            if self._reading.is_over and queue.reader is reader:
                 self._raise_failure()
-            if queue.left or self._stopped is not None:
-                raise MisuseError(_ONCE, remedy=_AGAIN)
+            if self._reading.is_over or queue.left:
+                raise read_once()
             if queue.items or queue.closed:
                 self._claim(queue, reader)
             if queue.items:
@@ -235,13 +252,13 @@ class Channel(PushStore):
             if queue.closed:
                 self._raise_failure()
                 return Finished()
-            return False if is_cancelled() else None
+            return _Turn.CANCELLED if is_cancelled() else None
 
         try:
             found = self.rows.wait_for(attempt, timeout, _NO_ROWS)
         except StreamTimeout:
             return None
-        return None if found is False else found
+        return None if isinstance(found, _Turn) else found
 
     def wake(self) -> None:
         """Make `take` check whether it was cancelled."""
@@ -251,10 +268,9 @@ class Channel(PushStore):
     def finish(self, failure: BaseException | None = None) -> None:
         """Refuse further writes, and remove queued batches."""
         with self._lock:
-            if self._stopped is None:
-                self._stopped = StopPushing
-                if failure is not None:
-                    self._stopped = lambda: _reader_failed(failure)
+            if not self._reading.is_over:
+                self._reader_failure = failure
+                self._reading = after(self._reading, ReadingEvent.FINISH)
             for queue in self.lanes:
                 queue.drop()
                 queue.room.open()
@@ -278,7 +294,7 @@ class Channel(PushStore):
 
     def abandon_table(self) -> None:
         with self._lock:
-            if not self._scanned:
+            if self._reading is ReadingState.UNREAD:
                 msg = "the table was garbage-collected before it was read"
                 self.finish(MisuseError(msg))
 
@@ -306,29 +322,23 @@ class Channel(PushStore):
             ClosedError: misuse; the table is closed.
         """
         with self._lock:
-            if self._scanned:
-                raise MisuseError(_ONCE, remedy=_AGAIN)
-            self._scanned = True
-            if self._stopped is not None:
-                msg = "the table is closed"
-                raise ClosedError(msg)
+            self._reading = after(self._reading, ReadingEvent.SCAN)
 
     def _claim(self, queue: LaneQueue, reader: object) -> None:
-        if queue.reader is not reader:
-            if queue.reader is not None or (self._scanned and not self._by_lanes):
-                raise MisuseError(_ONCE, remedy=_AGAIN)
-            queue.reader = reader
-        self._scanned = self._by_lanes = True
+        if queue.reader is not None and queue.reader is not reader:
+            raise read_once()
+        self._reading = after(self._reading, ReadingEvent.CLAIM)
+        queue.reader = reader
 
-    def _pull(self) -> bool | None:
-        """Whether the policy has a batch; False at the end, None before it."""
+    def _pull(self) -> _Turn | None:
+        """Whether the policy has a batch, or will have none; None before either."""
         if self._merge.pull(self.lanes):
-            return True
-        return False if self.is_closed or self._stopped is not None else None
+            return _Turn.ROWS
+        return _Turn.END if self.is_closed or self._reading.is_over else None
 
     def _raise_failure(self) -> None:
         """Raise if the table ended before all rows were read."""
-        if self._stopped is not None:
+        if self._reading.is_over:
             msg = "the table was closed while it was read"
             raise ClosedError(msg)
         if self._failure is not None:

@@ -18,7 +18,7 @@ from tests.proving.verdict import Verdict, compared
 
 from streamfactory.spi import StreamError
 from streamfactory.wiring.config.definition import Property
-from streamfactory.wiring.serving.process import open_server
+from streamfactory.wiring.serving.servers import open_server
 from streamfactory.wiring.streams.opening import open_sink
 
 SMALL: Final = 5

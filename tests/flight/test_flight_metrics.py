@@ -36,7 +36,7 @@ from streamfactory.spi import (
     StreamError,
 )
 from streamfactory.wiring.config.definition import Property
-from streamfactory.wiring.serving.process import open_metrics, open_server
+from streamfactory.wiring.serving.servers import open_metrics, open_server
 from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:

@@ -32,9 +32,10 @@ from streamfactory.backends.flight.protocol.messages import (
 )
 from streamfactory.backends.flight.protocol.rows import encode_rows
 from streamfactory.backends.flight.server import FlightServer
-from streamfactory.spi import Summary
+from streamfactory.spi import ConnectionFailed, Summary
 from streamfactory.wiring.config.definition import Property
-from streamfactory.wiring.serving.process import open_server
+from streamfactory.wiring.serving import process
+from streamfactory.wiring.serving.servers import open_server
 from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
@@ -231,3 +232,11 @@ def test_a_topic_of_ten_thousand_commits_opens_in_a_moment(tmp_path: Path) -> No
                 assert info.total_records == 3 * (COMMITS if topic == "long" else 1)
     # A second, and three times as much for a machine that is busy.
     assert min(took["long"]) < 3, took
+
+
+def test_a_child_that_does_not_listen_in_time_is_killed_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process, "_START_TIMEOUT", 0.01)
+    with pytest.raises(ConnectionFailed, match=r"did not listen within 0\.01 s"):
+        streamfactory.serve(memory=True)

@@ -1,4 +1,4 @@
-"""Servers of streams: their settings, and running one in a child process."""
+"""A server of streams in a child process."""
 
 from __future__ import annotations
 
@@ -6,90 +6,16 @@ import json
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
-from streamfactory.spi import (
-    ConnectionFailed,
-    Problem,
-    StreamConfig,
-    Unsupported,
-)
-from streamfactory.wiring.config.configure import resolve_settings
+from streamfactory.spi import ConnectionFailed, Unsupported
 from streamfactory.wiring.config.definition import Property
-from streamfactory.wiring.core.guard import log_warnings
-from streamfactory.wiring.metrics.endpoint import (
-    SERVER_OPTIONS,
-    MetricsEndpoint,
-    ProcessMonitor,
-    metrics_problems,
-)
 from streamfactory.wiring.options.texts import canonical_text
-from streamfactory.wiring.plugins.manager import PluginManager, default_manager
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from streamfactory.spi import StreamServer
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.serving.servers import configure_server
 
 _START_TIMEOUT: Final = 60.0
 _STOP_TIMEOUT: Final = 30.0
-
-
-def open_server(
-    kind: str,
-    properties: Sequence[Property],
-    *,
-    plugins: PluginManager | None = None,
-) -> StreamServer:
-    """Start a server in this process; it listens when this returns.
-
-    Args:
-        kind: Name of the server's stream type: ``flight``.
-        properties: Its settings, by the keys of its ``OPTIONS``.
-        plugins: Finds types; by default those of the process.
-
-    Raises:
-        ConfigError: config; every problem at once.
-        PluginError: plugin; the type is not installed, or broken.
-        Unsupported: misuse; the type has no server.
-    """
-    backend = (plugins or default_manager()).backend(kind)
-    if backend.server is None:
-        msg = f"stream type {kind!r} has no server"
-        raise Unsupported(msg)
-    config = configure_server(kind, backend.server, properties)
-    log_warnings(config)
-    return backend.server(config)
-
-
-def open_metrics(server: StreamServer) -> MetricsEndpoint | None:
-    """Start the HTTP endpoint of a server; None where none is configured.
-
-    Raises:
-        ConfigError: config; the address cannot be used.
-        NotInstalled: plugin; prometheus-client is missing.
-    """
-    if "metrics.address" not in server.config:
-        return None
-    monitor = ProcessMonitor(server)
-    return MetricsEndpoint(monitor, server.config["metrics.address"])
-
-
-def configure_server(
-    kind: str, server: type[StreamServer], properties: Sequence[Property]
-) -> StreamConfig:
-    """Validated settings of a server.
-
-    Raises:
-        ConfigError: config; every problem at once.
-    """
-
-    def check(config: StreamConfig) -> Iterator[Problem]:
-        yield from server.check_options(config)
-        yield from metrics_problems(config)
-
-    options = (*server.OPTIONS, *SERVER_OPTIONS)
-    return resolve_settings(f"the {kind} server", kind, options, properties, check)
 
 
 class ServerProcess:
@@ -190,9 +116,19 @@ def serve(kind: str = "flight", **settings: Any) -> ServerProcess:
 
 
 def _answer(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """Return the JSON object that the child prints when it listens."""
+    """Return the JSON object that the child prints when it listens.
+
+    Raises:
+        ConnectionFailed: transient; the child ended, or did not listen in time.
+    """
     assert process.stdout is not None
-    watchdog = threading.Timer(_START_TIMEOUT, process.kill)
+    expired = threading.Event()
+
+    def give_up() -> None:
+        expired.set()
+        process.kill()
+
+    watchdog = threading.Timer(_START_TIMEOUT, give_up)
     watchdog.start()
     try:
         text = ""
@@ -208,5 +144,7 @@ def _answer(process: subprocess.Popen[str]) -> dict[str, Any]:
         process.kill()
         process.communicate()
         msg = f"the server process ended with status {process.returncode}"
+        if expired.is_set():
+            msg = f"the server process did not listen within {_START_TIMEOUT:g} s"
         raise ConnectionFailed(msg, remedy="see what it wrote to stderr") from None
     return found

@@ -43,7 +43,7 @@ from streamfactory.spi import (
     Summary,
 )
 from streamfactory.wiring.config.definition import Property
-from streamfactory.wiring.serving.process import open_server
+from streamfactory.wiring.serving.servers import open_server
 
 if TYPE_CHECKING:
     import random
