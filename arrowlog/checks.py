@@ -11,6 +11,7 @@ from streamfactory.spi import (
     SchemaMismatch,
     TopicNotFound,
 )
+from streamfactory.spi.ddl import columns_text
 from streamfactory.spi.partitions import MAX_PARTITION_ID
 
 if TYPE_CHECKING:
@@ -33,9 +34,8 @@ def check_schema(rows: pa.RecordBatch, schema: pa.Schema) -> None:
         SchemaMismatch: permanent.
     """
     if not rows.schema.equals(schema):
-        msg = (
-            f"the rows have schema {_types(rows.schema)}, the log has {_types(schema)}"
-        )
+        found = columns_text(rows.schema)
+        msg = f"the rows have schema {found}, the log has {columns_text(schema)}"
         raise SchemaMismatch(msg)
 
 
@@ -75,7 +75,3 @@ def check_growth(topic: str, partitions: int, wanted: int) -> None:
     if wanted < partitions:
         msg = f"topic {topic!r} has {partitions} partitions, and cannot have fewer"
         raise MisuseError(msg)
-
-
-def _types(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)

@@ -16,6 +16,7 @@ from streamfactory.engines.arrow import first_rows
 from streamfactory.engines.installing import load
 from streamfactory.engines.scans import PLACES, ScanArguments, StreamScan
 from streamfactory.spi import Unsupported
+from streamfactory.spi.ddl import type_text
 from streamfactory.wiring.core.conform import empty_rows
 
 if TYPE_CHECKING:
@@ -101,7 +102,8 @@ def _schema(scan: StreamScan) -> pl.Schema:
 
 
 def _unsupported(scan: StreamScan, field: pa.Field) -> Unsupported:
-    msg = f"Polars does not have the type of column {field.name!r}, {field.type}"
+    kind = type_text(field.type)
+    msg = f"Polars does not have the type of column {field.name!r}, {kind}"
     remedy = "pass columns= without it"
     return Unsupported(msg, stream=scan.name, remedy=remedy)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from streamfactory.spi import SchemaMismatch
+from streamfactory.spi.ddl import columns_text, type_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,13 +44,9 @@ def check_rows(schema: pa.Schema, wanted: pa.Schema) -> None:
         SchemaMismatch: permanent; they do not.
     """
     if not schema.equals(wanted):
-        columns, found = _columns(wanted), _columns(schema)
+        columns, found = columns_text(wanted), columns_text(schema)
         msg = f"the schema of the stream is {columns}, the rows have {found}"
         raise SchemaMismatch(msg)
-
-
-def _columns(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema) or "no columns"
 
 
 def _difference(found: pa.Schema, wanted: pa.Schema) -> str:
@@ -61,7 +58,9 @@ def _difference(found: pa.Schema, wanted: pa.Schema) -> str:
 
 
 def _shown(field: pa.Field) -> str:
-    return f"{field.name!r} {field.type}{'' if field.nullable else ' not null'}"
+    return (
+        f"{field.name!r} {type_text(field.type)}{'' if field.nullable else ' not null'}"
+    )
 
 
 def has_dictionary(kinds: Iterable[pa.DataType]) -> bool:

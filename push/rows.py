@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import pyarrow as pa
 
 from streamfactory.spi import CorruptData, MisuseError, SchemaMismatch
+from streamfactory.spi.ddl import type_text
 from streamfactory.spi.soundness.nullability import Required
 
 if TYPE_CHECKING:
@@ -135,15 +136,9 @@ def _field_differs(have: pa.Field, want: pa.Field, path: str) -> str | None:
             found = next(filter(None, differing), None)
         if found:
             return found
-    return f"column {path!r} is {have.type}, not {want.type}"
+    return f"column {path!r} is {type_text(have.type)}, not {type_text(want.type)}"
 
 
 def _children(kind: pa.DataType) -> list[pa.Field]:
     count = 0 if pa.types.is_dictionary(kind) else kind.num_fields
     return [kind.field(number) for number in range(count)]
-
-
-def columns_text(schema: pa.Schema) -> str:
-    """The columns and their types, for messages."""
-    columns = ", ".join(f"{field.name} {field.type}" for field in schema)
-    return columns or "no columns"

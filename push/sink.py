@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Self, final
 
 import pyarrow as pa
 
-from streamfactory.push.rows import columns_text
 from streamfactory.push.store import StopPushing
 from streamfactory.spi import MisuseError
+from streamfactory.spi.ddl import columns_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

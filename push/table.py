@@ -12,9 +12,10 @@ from streamfactory.push import named
 from streamfactory.push.channel import Channel
 from streamfactory.push.kept import KeptRows
 from streamfactory.push.merging import Arrival, Ordered, RoundRobin
-from streamfactory.push.rows import RowFitter, columns_text
+from streamfactory.push.rows import RowFitter
 from streamfactory.push.sink import PushSink
 from streamfactory.spi import ConfigError
+from streamfactory.spi.ddl import columns_text
 from streamfactory.spi.topics import topic_name_problem
 
 if TYPE_CHECKING:

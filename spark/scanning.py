@@ -18,6 +18,7 @@ from streamfactory.spi import (
     SchemaMismatch,
     StorageFailed,
 )
+from streamfactory.spi.ddl import type_text
 from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.microbatch import Planner, check_batch, check_shared
 from streamfactory.wiring.microbatch.stored import Stored
@@ -104,7 +105,8 @@ def check_columns(schema: pa.Schema, topic: str | None, name: str | None) -> Non
     taken = {column: column for column in ("_metadata", *_added(topic))}
     for field in schema:
         if not _is_same(field.type):
-            msg = f"column {field.name!r} of the type {field.type}: Spark's Parquet "
+            kind = type_text(field.type)
+            msg = f"column {field.name!r} of the type {kind}: Spark's Parquet "
             msg += "reader does not read it as this source does"
             raise SchemaMismatch(msg, stream=name, remedy=_REMEDY)
         other = taken.get(field.name.lower())

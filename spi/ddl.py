@@ -12,9 +12,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import TypeAlias
 
     import pyarrow as pa
+
+    _Other: TypeAlias = Callable[[pa.DataType], str]
+    """Names a type that DDL does not have, or refuses it."""
 
 _TOKEN: Final = re.compile(
     r"\s*(`(?:[^`]|``)+`|[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[<>(),:])"
@@ -74,7 +78,18 @@ def to_ddl(schema: pa.Schema) -> str:
     Raises:
         ValueError: A type has no DDL name (unsigned numbers, dictionaries, ...).
     """
-    return ", ".join(_field_text(field, " ") for field in schema)
+    return ", ".join(_field_text(field, " ", _refuse) for field in schema)
+
+
+def type_text(kind: pa.DataType) -> str:
+    """Name a type in a message: by its DDL, and by Arrow's name where it has none."""
+    return _type_text(kind, str)
+
+
+def columns_text(schema: Iterable[pa.Field]) -> str:
+    """Names and types of columns, for messages."""
+    texts = [f"{field.name} {type_text(field.type)}" for field in schema]
+    return ", ".join(texts) or "no columns"
 
 
 def refuse_repeated(names: Iterable[str]) -> None:
@@ -204,14 +219,14 @@ class _Parser:
         raise ValueError(msg)
 
 
-def _field_text(field: pa.Field, separator: str) -> str:
+def _field_text(field: pa.Field, separator: str, other: _Other) -> str:
     plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", field.name)
     name = field.name if plain else f"`{field.name.replace('`', '``')}`"
     suffix = "" if field.nullable else " not null"
-    return f"{name}{separator}{_type_text(field.type)}{suffix}"
+    return f"{name}{separator}{_type_text(field.type, other)}{suffix}"
 
 
-def _type_text(kind: pa.DataType) -> str:
+def _type_text(kind: pa.DataType, other: _Other) -> str:
     import pyarrow as pa
 
     if kind in _names():
@@ -219,10 +234,15 @@ def _type_text(kind: pa.DataType) -> str:
     if pa.types.is_decimal128(kind):
         return f"decimal({kind.precision},{kind.scale})"
     if pa.types.is_list(kind):
-        return f"array<{_type_text(kind.value_type)}>"
+        return f"array<{_type_text(kind.value_type, other)}>"
     if pa.types.is_map(kind):
-        return f"map<{_type_text(kind.key_type)},{_type_text(kind.item_type)}>"
+        parts = (_type_text(part, other) for part in (kind.key_type, kind.item_type))
+        return f"map<{','.join(parts)}>"
     if pa.types.is_struct(kind):
-        return f"struct<{','.join(_field_text(field, ':') for field in kind)}>"
+        return f"struct<{','.join(_field_text(field, ':', other) for field in kind)}>"
+    return other(kind)
+
+
+def _refuse(kind: pa.DataType) -> str:
     msg = f"type {kind} has no DDL name"
     raise ValueError(msg)

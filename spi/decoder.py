@@ -9,6 +9,7 @@ from datetime import datetime
 from math import isfinite, isinf
 from typing import TYPE_CHECKING, Any, ClassVar, Final, final
 
+from streamfactory.spi.ddl import type_text
 from streamfactory.spi.errors import StreamError, Unsupported
 
 if TYPE_CHECKING:
@@ -351,7 +352,8 @@ def _batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBat
             raise _UnfitError(msg)
         loses = _loser(field.type)  # Arrow converts 1.5 to 1 without an error
         if loses is not None and any(loses(row.get(field.name)) for row in rows):
-            msg = f"column {field.name!r} has a value that is not of type {field.type}"
+            kind = type_text(field.type)
+            msg = f"column {field.name!r} has a value that is not of type {kind}"
             raise _UnfitError(msg)
     return batch
 

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from streamfactory.arrowlog.disk.pages import TAIL, footer_limits
 from streamfactory.spi import CorruptData, SchemaMismatch
+from streamfactory.spi.ddl import type_text
 from streamfactory.tables.errors import store_failure
 from streamfactory.tables.table import PieceGone
 
@@ -132,8 +133,9 @@ def conform_rows(
             try:
                 column = column.cast(field.type)
             except pa.ArrowException as error:
-                what = f"column {field.name!r} of {path!r} is {column.type}, and "
-                what += f"{field.type} in the table: {error}"
+                kinds = f"{type_text(column.type)}, and {type_text(field.type)}"
+                what = f"column {field.name!r} of {path!r} is {kinds} in the table: "
+                what += str(error)
                 raise SchemaMismatch(what) from error
         columns.append(column)
     # Files need not repeat what the table states of nulls: the framework checks.

@@ -37,6 +37,7 @@ from streamfactory.arrowlog.disk.pages import (
 )
 from streamfactory.arrowlog.disk.thrift import ExpandsTooFar, NotParquet
 from streamfactory.spi import MessageTooLarge, SchemaMismatch
+from streamfactory.spi.ddl import type_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -336,7 +337,8 @@ class ParquetSegments(SegmentFormat):
         for field in schema:
             if _is_kept(field):
                 continue
-            msg = f"column {field.name!r} has the type {field.type}, which Parquet "
+            kind = type_text(field.type)
+            msg = f"column {field.name!r} has the type {kind}, which Parquet "
             raise SchemaMismatch(msg + "segments do not store", remedy=_REMEDY)
 
     def cut(self, rows: pa.RecordBatch) -> list[pa.RecordBatch]:

@@ -26,6 +26,7 @@ from streamfactory.spi import (
     SchemaUnknown,
 )
 from streamfactory.spi.arrowjson import parse_schema
+from streamfactory.spi.ddl import type_text
 from streamfactory.spi.decoder import find_lookalikes
 from streamfactory.spi.soundness import UNPACKED_ROW_BYTES, can_rescale
 
@@ -53,9 +54,8 @@ def _declared(options: Mapping[str, Any], topic: str) -> pa.Schema:
         raise SchemaUnknown(msg, remedy=_REMEDY)
     for field in schema:
         if not _is_plain(field.type):
-            msg = (
-                f"{where}: column {field.name!r} has the unsupported type {field.type}"
-            )
+            kind = type_text(field.type)
+            msg = f"{where}: column {field.name!r} has the unsupported type {kind}"
             raise ConfigError(
                 msg,
                 remedy="declare the plain type of its values",
@@ -242,12 +242,14 @@ def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     if column.type == field.type:
         return column
     if not _is_plain(column.type) or not _casts(column.type, field.type):
-        why = f"column {field.name!r} does not have the type {field.type}"
+        why = f"column {field.name!r} does not have the type {type_text(field.type)}"
         raise NotArrow(why, SCHEMA)
     try:
         return column.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        why = f"column {field.name!r} has values that do not fit {field.type}"
+        why = (
+            f"column {field.name!r} has values that do not fit {type_text(field.type)}"
+        )
         raise NotArrow(why, SCHEMA) from None
 
 

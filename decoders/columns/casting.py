@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from streamfactory.decoders.columns.base64 import from_base64
 from streamfactory.decoders.columns.buffers import glued, has_byte
+from streamfactory.spi.ddl import type_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -162,7 +163,11 @@ class Casting:
         if not len(bad):
             return cast, []
         return cast, [
-            Fault(bad, "value", f"column {path!r} does not contain a valid {want}")
+            Fault(
+                bad,
+                "value",
+                f"column {path!r} does not contain a valid {type_text(want)}",
+            )
         ]
 
     def _cast(self, column: pa.Array, want: pa.DataType) -> pa.Array:
@@ -273,7 +278,7 @@ def unsupported(schema: pa.Schema, *, nested: bool) -> str | None:
     """
     for field in schema:
         if not _has_text(field.type, nested=nested):
-            kind = field.type
+            kind = type_text(field.type)
             return f"column {field.name!r} has the type {kind}, which has no text"
     return None if len(schema) else "the schema has no column"
 

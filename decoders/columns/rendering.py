@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from streamfactory.decoders.columns.base64 import to_base64
 from streamfactory.spi import SchemaMismatch
+from streamfactory.spi.ddl import type_text
 
 _FIRST: Final = -62_135_596_800
 """Seconds since 1970 at the start of year 1."""
@@ -51,7 +52,7 @@ def rendered(column: pa.Array, path: str) -> pa.StringArray:
         return column.cast(pa.string())
     if is_.is_boolean(kind) or is_.is_integer(kind) or is_.is_decimal(kind):
         return column.cast(pa.string())
-    msg = f"column {path!r} has the type {kind}, which has no text form"
+    msg = f"column {path!r} has the type {type_text(kind)}, which has no text form"
     raise SchemaMismatch(msg)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from streamfactory.spi import SchemaMismatch
+from streamfactory.spi.ddl import type_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,8 +46,6 @@ def _column(rows: pa.RecordBatch, field: pa.Field) -> pa.Array:
     try:
         return column.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        msg = (
-            f"column {field.name!r} has the type {column.type}, the schema has "
-            f"{field.type}"
-        )
+        kinds = f"{type_text(column.type)}, the schema has {type_text(field.type)}"
+        msg = f"column {field.name!r} has the type {kinds}"
         raise SchemaMismatch(msg) from error

@@ -26,6 +26,7 @@ from streamfactory.decoders.json.structs import FIELDS, Structs
 from streamfactory.decoders.json.uniform import UniformMessages, in_order
 from streamfactory.spi import DecodeContext, Decoded, MessageDecoder, Partition
 from streamfactory.spi.arrowjson import to_arrow_json
+from streamfactory.spi.ddl import type_text
 from streamfactory.spi.decoder import UNDECLARED, find_lookalikes
 
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ class JsonDecoder(MessageDecoder):
         findings.misfits.add_undeclared(messages[call.undeclared])
         for number, indices in call.wrong.items():
             field = self._schema.field(number)
-            what = f"column {field.name!r} does not contain a valid {field.type}"
+            kind = type_text(field.type)
+            what = f"column {field.name!r} does not contain a valid {kind}"
             findings.misfits.add(messages[indices], field.name, what)
         findings.misfits.lookalikes |= self._lookalikes(texts)
         return answer(columns, self._schema, self._casting, findings, source)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from streamfactory.decoders.columns.options import shared_options, text_problem
 from streamfactory.spi import BOOLEAN, Option, OptionType
 from streamfactory.spi.arrowjson import parse_schema
+from streamfactory.spi.ddl import type_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -67,7 +68,7 @@ def _flat(text: str) -> str | None:
     schema = parse_schema(text)
     for field in schema:
         if "list" in str(field.type):
-            return f"cannot be text: column {field.name!r} is {field.type}"
+            return f"cannot be text: column {field.name!r} is {type_text(field.type)}"
     reason = text_problem(schema, nested=False)
     return None if reason is None else f"cannot be text: {reason}"
 

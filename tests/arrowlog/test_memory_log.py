@@ -182,7 +182,7 @@ def test_rows_that_do_not_belong_are_refused_while_staging(log: MemoryLog) -> No
     stage = log.stage("a")
     with pytest.raises(SchemaMismatch) as caught:
         stage.append(0, pa.RecordBatch.from_pydict({"n": ["x"]}))
-    assert caught.value.what == "the rows have schema n string, the log has n int64"
+    assert caught.value.what == "the rows have schema n string, the log has n bigint"
     for partition in (2, -1):
         with pytest.raises(TopicNotFound) as missing:
             stage.append(partition, batch(1))

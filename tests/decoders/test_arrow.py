@@ -116,10 +116,10 @@ def test_columns_are_found_by_their_names_and_cast_where_nothing_is_lost() -> No
 @pytest.mark.parametrize(
     ("ddl", "column", "what"),
     [
-        ("a bigint", pa.array(["1"]), "column 'a' does not have the type int64"),
+        ("a bigint", pa.array(["1"]), "column 'a' does not have the type bigint"),
         ("a timestamp", pa.array([datetime(2013, 1, 1)]), "does not have the type"),  # noqa: DTZ001
         ("a float", pa.array([0.1]), "does not have the type"),
-        ("a smallint", pa.array([70_000]), "has values that do not fit int16"),
+        ("a smallint", pa.array([70_000]), "has values that do not fit smallint"),
         ("a bigint not null", None, "column 'a' occurs 0 times instead of once"),
         ("a string", pa.array(["x"], pa.string_view()), "does not have the type"),
     ],
@@ -192,7 +192,7 @@ def test_decimals_whose_scales_are_too_far_apart_are_not_cast() -> None:
     code, what = only_error(decode([payload], "d decimal(38, 30)"))
     assert (code, what) == (
         "schema",
-        "column 'd' does not have the type decimal128(38, 30)",
+        "column 'd' does not have the type decimal(38,30)",
     )
 
 

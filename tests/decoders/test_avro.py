@@ -814,7 +814,7 @@ def test_what_fastavro_reads_is_what_was_encoded() -> None:
 @pytest.mark.parametrize(
     ("rows", "what"),
     [
-        ({"f0": ["text"]}, "column 'f0' has the type string, the schema has int64"),
+        ({"f0": ["text"]}, "column 'f0' has the type string, the schema has bigint"),
         ({"f0": [None]}, "column 'f0' has 1 nulls but is not nullable"),
         ({"f0": [1], "x": [1]}, "column 'x' is not in the schema"),
         ({}, "column 'f0' is missing but not nullable"),

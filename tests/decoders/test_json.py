@@ -224,7 +224,7 @@ def test_bad_messages_are_reported_with_their_column_and_not_their_value() -> No
     )
     assert whats(decoded) == [
         (0, "schema", f"{UNFIT}: expected `int | null`, got `str` - at `$.a`"),
-        (2, "value", "column 'r.b' does not contain a valid date32[day]"),
+        (2, "value", "column 'r.b' does not contain a valid date"),
         (3, "malformed", "the message is not JSON"),
         (4, "null", "column 'a' is null but not nullable"),
         (5, "encoding", "the message is not UTF-8"),

@@ -482,7 +482,7 @@ def test_the_first_message_is_meant_where_none_is_named(everything: Types) -> No
 @pytest.mark.parametrize(
     ("rows", "what"),
     [
-        ({"x": ["text"]}, "column 'x' has the type string, the schema has int64"),
+        ({"x": ["text"]}, "column 'x' has the type string, the schema has bigint"),
         ({"x": [None]}, "column 'x' has 1 nulls but is not nullable"),
         ({"x": [1], "y": [1]}, "column 'y' is not in the schema"),
         ({"at": pa.array([1], pa.timestamp("us", "UTC"))}, "column 'x' is missing"),

@@ -90,7 +90,7 @@ def test_a_value_that_does_not_cast_is_reported_with_its_column() -> None:
     )
     [error] = decoded.errors
     assert (error.message, error.code) == (1, "value")
-    assert error.what == "column 'status' does not contain a valid int16"
+    assert error.what == "column 'status' does not contain a valid smallint"
     assert decoded.rows.to_pylist() == [{"status": 200}]
 
 

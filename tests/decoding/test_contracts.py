@@ -71,7 +71,7 @@ def test_freeze_reports_a_new_column_when_the_stream_is_opened(
 def test_freeze_fails_at_a_value_that_does_not_fit(streams: Streams) -> None:
     with pytest.raises(SchemaMismatch) as caught:
         read(streams, f"{DDL}, extra string")
-    assert caught.value.what.startswith("column 'size' is double, declared int32: ")
+    assert caught.value.what.startswith("column 'size' is double, declared int: ")
 
 
 def test_evolve_takes_a_column_that_is_new_when_the_stream_is_opened(
@@ -108,7 +108,7 @@ def test_discard_row_reports_what_did_not_fit(streams: Streams) -> None:
     )
     assert [error and error["message"] for error in found["_error"]] == [
         None,
-        "row 0: column 'size' is double, declared int32",
+        "row 0: column 'size' is double, declared int",
         "row 0: column 'id' is null",
         "row 0: column 'extra' is not in the declared schema",
     ]
@@ -130,7 +130,7 @@ def test_discard_value_keeps_the_row(
     assert found == {"id": IDS, "size": [1, None, 3, 4]}
     assert {record.getMessage() for record in caplog.records} == {
         "column 'extra' is not in the schema of the stream: dropped",
-        "column 'size' has values that are not of type int32: replaced by null",
+        "column 'size' has values that are not of type int: replaced by null",
     }
 
 

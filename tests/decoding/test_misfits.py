@@ -190,7 +190,7 @@ def test_discard_value_keeps_every_row(
         found = read(streams, decoder, (), schema__contract="discard_value")
     assert found == {"id": [*range(6)], "size": SIZES}
     assert sorted(record.getMessage() for record in caplog.records) == [
-        "column 'size' has values that are not of type int32: replaced by null",
+        "column 'size' has values that are not of type int: replaced by null",
         "messages have fields that are not in the declared schema: dropped",
     ]
 

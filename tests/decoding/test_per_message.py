@@ -56,7 +56,7 @@ def test_message_becomes_no_row_one_or_several() -> None:
         (b"7", "malformed", "it cannot be decoded: TypeError"),
         (b"[7]", "malformed", "it cannot be decoded: AttributeError"),
         (b'{"id":"seven"}', "malformed", "it cannot be decoded: ArrowInvalid"),
-        (b'{"id":1.5}', "schema", "column 'id' has a value that is not of type int64"),
+        (b'{"id":1.5}', "schema", "column 'id' has a value that is not of type bigint"),
         (b'{"id":true}', "malformed", "it cannot be decoded: ArrowTypeError"),
         (b'{"id":NaN}', "malformed", "it cannot be decoded: "),
         (b'{"id":99999999999999999999}', "malformed", "it cannot be decoded: Overflow"),

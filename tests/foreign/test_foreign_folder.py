@@ -225,7 +225,7 @@ def test_other_schema_is_reported_after_what_comes_before(
         info_of(folder)
     assert caught.value.what == (
         f"the schema of the file {str(folder / 'b')!r} differs from the stream's: "
-        "column 'number' has the type int32, not int64"
+        "column 'number' has the type int, not bigint"
     )
     (folder / "b").rename(folder / "_b")
     assert info_of(folder).latest == 2

@@ -426,7 +426,7 @@ def test_two_children_of_one_name_are_refused() -> None:
             pa.list_(MICROS),
             pa.list_(ZONED),
             (
-                "column 'x.item' is timestamp[us], declared timestamp[us, tz=UTC]: "
+                "column 'x.item' is timestamp_ntz, declared timestamp: "
                 "a timestamp without time zone is not in UTC"
             ),
         ),
@@ -435,7 +435,7 @@ def test_two_children_of_one_name_are_refused() -> None:
             pa.struct([("t", MICROS)]),
             pa.struct([("t", ZONED)]),
             (
-                "column 'x.t' is timestamp[us], declared timestamp[us, tz=UTC]: "
+                "column 'x.t' is timestamp_ntz, declared timestamp: "
                 "a timestamp without time zone is not in UTC"
             ),
         ),
@@ -455,14 +455,14 @@ def test_two_children_of_one_name_are_refused() -> None:
             [[("k", 1)]],
             pa.map_(pa.string(), pa.int64()),
             pa.map_(pa.int64(), pa.int64()),
-            "column 'x.key' is string, declared int64: text is not parsed",
+            "column 'x.key' is string, declared bigint: text is not parsed",
         ),
         (
             [[1, 2, 3]],
             pa.list_(pa.int64()),
             pa.list_(pa.int64(), 2),
             (
-                "column 'x' is list<item: int64>, declared fixed_size_list"
+                "column 'x' is array<bigint>, declared fixed_size_list"
                 "<item: int64>[2]:"
                 " some lists do not have 2 values"
             ),

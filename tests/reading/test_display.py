@@ -35,7 +35,7 @@ def test_text_and_html_show_what_the_stream_is() -> None:
         page = stream._repr_html_()
         bundle = stream._repr_mimebundle_(include=None, exclude=None)
     assert bundle == {"text/plain": text, "text/html": page}
-    expected = ["stream 'memory:clicks'", "memory", "id int64", "clicks-0", "41", "42"]
+    expected = ["stream 'memory:clicks'", "memory", "id bigint", "clicks-0", "41", "42"]
     assert [one for one in expected if one not in text] == []
     assert [one for one in expected if html.escape(one) not in page] == []
     assert re.search(r"clicks-0 +0 +2 +0 +active", text)

@@ -533,7 +533,7 @@ def test_another_schema_is_refused(
     assert is_cut(other.socket)
     assert str(caught.value) == (
         "a sender has another schema: column 'n' string not null, where the "
-        "stream has 'n' int64 (stream 'socket:rows', partition rows-0, offset 0); "
+        "stream has 'n' bigint (stream 'socket:rows', partition rows-0, offset 0); "
         "use one schema in all senders of a stream; restart the reader to begin "
         "with a new "
         "one"

@@ -100,7 +100,7 @@ def test_keys_that_repeat_in_a_large_batch_are_stored_without_a_dictionary() -> 
             {"_change": ["insert", "upsert", "insert", "insert"]},
             "column '_change' has 'upsert', which is no kind of change",
         ),
-        ({"_change": [1, 2, 3, 4]}, "column '_change' is int64, kinds of changes are"),
+        ({"_change": [1, 2, 3, 4]}, "column '_change' is bigint, kinds of changes are"),
         ({"id": [None, 1, None, 2]}, "2 changes have no key"),
     ],
 )

@@ -153,7 +153,7 @@ def test_a_packed_message_has_to_have_its_columns(place: str, peers: Peers) -> N
     given = pulling(place, payload="raw", decoder__class__name="json")
     with (
         streamfactory.open(given, follow=True) as source,
-        pytest.raises(SchemaMismatch, match="column 'number' int64"),
+        pytest.raises(SchemaMismatch, match="column 'number' bigint"),
     ):
         numbers_of(source, 1)
 

@@ -7,6 +7,7 @@ from typing import final
 import pyarrow as pa
 
 from streamfactory.spi import SchemaMismatch
+from streamfactory.spi.ddl import type_text
 from streamfactory.spi.soundness.nullability import Required
 from streamfactory.wiring.core.conversion import LISTED, Planner, apply
 
@@ -39,7 +40,7 @@ def check_columns(schema: pa.Schema) -> None:
 
 def columns_of(schema: pa.Schema) -> str:
     """Return names and types of the first columns, for messages."""
-    texts = [f"{field.name} {field.type}" for field in schema]
+    texts = [f"{field.name} {type_text(field.type)}" for field in schema]
     more = len(texts) - LISTED
     return ", ".join([*texts[:LISTED], *([f"{more} more"] if more > 0 else [])])
 

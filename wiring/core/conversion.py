@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from streamfactory.spi import SchemaMismatch
 from streamfactory.spi.computing import pc
+from streamfactory.spi.ddl import type_text
 from streamfactory.wiring.core.arrays import (
     list_of_entries,
     list_parts,
@@ -60,7 +61,8 @@ class Place(NamedTuple):
 
     def refuse(self, reason: str, cause: Exception | None = None) -> NoReturn:
         """Raise because a value, or every value, does not fit."""
-        msg = f"column {self.path!r} is {self.have}, declared {self.want}: {reason}"
+        kinds = f"{type_text(self.have)}, declared {type_text(self.want)}"
+        msg = f"column {self.path!r} is {kinds}: {reason}"
         raise SchemaMismatch(msg) from cause
 
     def guard(self, step: Step) -> Step:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from streamfactory.spi.computing import pc
+from streamfactory.spi.ddl import type_text
 from streamfactory.spi.soundness import can_rescale
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def leaf_refusal(have: pa.DataType, want: pa.DataType) -> str | None:
         return "a number is not a timestamp"
     if mine and other == "text":
         return "values are not converted to text"
-    return f"Unsupported cast from {have} to {want}"
+    return f"{type_text(have)} is not converted to {type_text(want)}"
 
 
 def leaf_cast(have: pa.DataType, want: pa.DataType) -> Cast:

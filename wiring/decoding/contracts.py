@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from streamfactory.spi import BadMessage, Decoded, SchemaMismatch
 from streamfactory.spi.computing import pc
+from streamfactory.spi.ddl import type_text
 from streamfactory.wiring.core.conform import Conformer, conform, empty_rows
 from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.decoding.undeclared import Undeclared, undeclared_columns
@@ -188,10 +189,7 @@ class Contract:
             for row in misfit.rows.to_pylist():
                 wrong.setdefault(row, misfit.what)
         elif name is not None:
-            kind = self._wanted.field(name).type
-            self._warn_once(
-                name, f"has values that are not of type {kind}: replaced by null"
-            )
+            self._warn_of_null(self._wanted.field(name))
         elif None not in self._warned:
             self._warned.add(None)
             msg = "messages have fields that are not in the declared schema: dropped"
@@ -238,15 +236,19 @@ class Contract:
             column = pa.concat_arrays(_parts(found, field, one))
             lost = pc.and_(found.is_valid(), column.is_null())
             if self._mode == "discard_row":
-                what = f"column {field.name!r} is {found.type}, declared {field.type}"
+                what = f"column {field.name!r} is {type_text(found.type)}, "
+                what += f"declared {type_text(field.type)}"
                 _mark(wrong, lost, what)
             elif pc.any(lost).as_py():
-                self._warn_once(
-                    field.name,
-                    f"has values that are not of type {field.type}: replaced by null",
-                )
+                self._warn_of_null(field)
             columns.append(column)
         return pa.RecordBatch.from_arrays(columns, schema=self._wanted)
+
+    def _warn_of_null(self, field: pa.Field) -> None:
+        kind = type_text(field.type)
+        self._warn_once(
+            field.name, f"has values that are not of type {kind}: replaced by null"
+        )
 
     def _warn_once(self, name: str, what: str) -> None:
         if name not in self._warned:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from streamfactory.spi import MisuseError, StreamError
+from streamfactory.spi.ddl import type_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -110,7 +111,7 @@ def preview(source: Source, position: Position | None, rows: int) -> Preview:
 
 
 def _fields(schema: pa.Schema) -> str:
-    fields = [f"{field.name} {field.type}" for field in schema][:_MANY]
+    fields = [f"{field.name} {type_text(field.type)}" for field in schema][:_MANY]
     more = len(schema.names) - len(fields)
     return ", ".join([_text(f) for f in fields] + ([f"{more} more"] if more else []))
 

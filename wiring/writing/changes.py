@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamfactory.spi import ConfigError, SchemaMismatch, envelope_schema
+from streamfactory.spi.ddl import type_text
 from streamfactory.wiring.writing.routing import plain
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def _kinds_of(rows: pa.RecordBatch, column: str) -> pa.Array:
     if pa.types.is_dictionary(kinds.type):
         kinds = kinds.dictionary_decode()
     if not pa.types.is_string(kinds.type) and not pa.types.is_large_string(kinds.type):
-        msg = f"column {column!r} is {kinds.type}, kinds of changes are text"
+        msg = f"column {column!r} is {type_text(kinds.type)}, kinds of changes are text"
         raise SchemaMismatch(msg, remedy="cast it to string")
     known = pc.is_in(kinds, value_set=pa.array(_KINDS, kinds.type))
     if not pc.all(known).as_py():

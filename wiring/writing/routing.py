@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamfactory.spi import Outgoing, SchemaMismatch, headers_type
+from streamfactory.spi.ddl import type_text
 from streamfactory.spi.producer import CARRIED_COLUMNS
 from streamfactory.wiring.core.conform import check_names, conform
 from streamfactory.wiring.writing.murmur import partition_of, stable_order
@@ -281,7 +282,8 @@ def _octets(name: str, column: pa.Array) -> pa.Array:
             column = column.cast(pa.string())
         return column.cast(pa.binary())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        msg = f"the key column {name!r} has type {column.type}, which cannot be a key"
+        kind = type_text(column.type)
+        msg = f"the key column {name!r} has type {kind}, which cannot be a key"
         raise SchemaMismatch(msg) from error
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamfactory.spi.ddl import type_text
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -107,7 +109,8 @@ def difference(have: pa.Schema, want: pa.Schema) -> str | None:
             return f"it has no column {field.name!r}"
         found = have.field(field.name)
         if found.type != field.type:
-            return f"column {field.name!r} has the type {found.type}, not {field.type}"
+            kinds = f"{type_text(found.type)}, not {type_text(field.type)}"
+            return f"column {field.name!r} has the type {kinds}"
         if found.nullable and not field.nullable:
             return f"column {field.name!r} is nullable"
     extra = [name for name in have.names if name not in want.names]

@@ -26,6 +26,7 @@ from streamfactory.spi import (
     SchemaMismatch,
     TopicNotFound,
 )
+from streamfactory.spi.ddl import type_text
 
 if TYPE_CHECKING:
     from streamfactory.arrowlog import Log, LogStore
@@ -147,10 +148,8 @@ def _converted(rows: pa.RecordBatch, log: Log) -> pa.RecordBatch:
         try:
             columns.append(column.cast(field.type))
         except pa.ArrowException:
-            msg = (
-                f"topic {log.name!r}: column {field.name!r} is {column.type}, "
-                f"expected {field.type}"
-            )
+            kinds = f"{type_text(column.type)}, expected {type_text(field.type)}"
+            msg = f"topic {log.name!r}: column {field.name!r} is {kinds}"
             raise SchemaMismatch(msg) from None
         if column.null_count and not field.nullable:
             msg = f"topic {log.name!r}: column {field.name!r} has nulls"

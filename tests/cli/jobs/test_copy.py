@@ -261,7 +261,7 @@ def test_column_that_does_not_fit_is_named_before_a_row_is_written(
     done = streamfactory("copy", source, memory.stream("to"), "--json")
     assert done.status == 1
     assert done.error["error"] == "schema_mismatch"
-    assert done.error["what"].startswith("column 'name' is string, declared int64")
+    assert done.error["what"].startswith("column 'name' is string, declared bigint")
     assert total(memory) == 0
 
 

@@ -295,7 +295,7 @@ def test_input_of_other_types_names_the_topic_and_its_columns(
     done = streamfactory("publish", memory.stream("t"), path, "--json")
     assert done.status == 1
     assert "topic 't'" in done.error["remedy"]
-    assert done.error["remedy"].endswith("id int64, at timestamp[us]")
+    assert done.error["remedy"].endswith("id bigint, at timestamp_ntz")
     assert flat(memory) == []
 
 
@@ -311,8 +311,8 @@ def test_all_columns_that_do_not_fit_are_named_with_those_of_the_topic(
         "the columns do not fit the topic 't': unknown: 'user', 'page'; missing: 'at'"
     )
     assert done.error["remedy"] == (
-        "rename the columns, or publish to another topic; this one has id int64, "
-        "at int64"
+        "rename the columns, or publish to another topic; this one has id bigint, "
+        "at bigint"
     )
     (tmp_path / "a.csv").write_text("id\n1\n")
     done = streamfactory("publish", memory.stream("t"), tmp_path / "a.csv", "--json")
@@ -368,7 +368,7 @@ def test_bad_value_names_the_place_and_keeps_earlier_rows(
     assert done.status == 1
     assert done.error["error"] == "decode"
     place = f"{path}, row 11, bytes 58 to 62"
-    what = f"{place}: column 'id' does not contain a valid int64"
+    what = f"{place}: column 'id' does not contain a valid bigint"
     assert done.error["what"] == what
     assert done.error["remedy"].startswith(
         "the types were guessed: pass --schema 'id string, name string', which fits "
