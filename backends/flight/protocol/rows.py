@@ -10,12 +10,13 @@ import pyarrow as pa
 
 from streamfactory.backends.flight.protocol.codec import decode, encode
 from streamfactory.backends.flight.protocol.messages import Part
-from streamfactory.spi import FormatRefused
+from streamfactory.spi import BatchValidator, FormatRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from streamfactory.arrowlog import Staged
+    from streamfactory.spi import SoundRows
 
 INLINE: Final = "inline"
 """The member of the only file of an attempt whose rows travel with the commit."""
@@ -40,7 +41,8 @@ class InlineRows:
 
 
 def _decoded(text: str, schema: pa.Schema) -> InlineRows:
-    return InlineRows(tuple(decode_rows(text, schema)), schema)
+    decoded = decode_rows(text, BatchValidator(schema))
+    return InlineRows(tuple((number, rows.batch) for number, rows in decoded), schema)
 
 
 def inline_rows(staged: Staged) -> InlineRows | None:
@@ -59,11 +61,14 @@ def encode_rows(parts: Iterable[tuple[int, pa.RecordBatch]], schema: pa.Schema) 
     return base64.b64encode(sink.getvalue()).decode()
 
 
-def decode_rows(text: str, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Partition and rows of each batch.
+def decode_rows(
+    text: str, validator: BatchValidator
+) -> Iterator[tuple[int, SoundRows]]:
+    """Partition and rows of each batch, validated.
 
     Raises:
         FormatRefused: permanent; it is no such text, or has another schema.
+        CorruptData: data_loss; a value is invalid.
     """
     try:
         data = base64.b64decode(text, validate=True)
@@ -72,7 +77,7 @@ def decode_rows(text: str, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBa
         raise FormatRefused(msg, remedy=_REMEDY) from error
     try:
         with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
-            if not reader.schema.equals(schema):
+            if not reader.schema.equals(validator.schema):
                 msg = "rows in a commit have another schema than the topic"
                 raise FormatRefused(msg, remedy=_REMEDY)
             while True:
@@ -80,7 +85,8 @@ def decode_rows(text: str, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBa
                     rows, metadata = reader.read_next_batch_with_custom_metadata()
                 except StopIteration:
                     return
-                yield decode((metadata or {}).get(b"part", b""), Part).partition, rows
+                part = decode((metadata or {}).get(b"part", b""), Part)
+                yield part.partition, validator.validated(rows)
     except (OSError, pa.ArrowException) as error:
         msg = f"rows in a commit cannot be read: {error}"
         raise FormatRefused(msg, remedy=_REMEDY) from error
