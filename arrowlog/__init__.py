@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         LogConsumerFactory,
         LogMetadata,
     )
-    from streamfactory.arrowlog.stages import LogStage
+    from streamfactory.arrowlog.stages import LogStage, SoundStage
     from streamfactory.arrowlog.values import (
         Committed,
         Epoch,
@@ -50,6 +50,7 @@ __all__ = [
     "MemoryLogStore",
     "PartitionBounds",
     "Retention",
+    "SoundStage",
     "Staged",
     "WritableLog",
     "WritableLogStore",
@@ -68,6 +69,7 @@ _WHERE: Final = {
     "LogProducerFactory": "streamfactory.arrowlog.writing",
     "LogSlice": "streamfactory.arrowlog.values",
     "LogStage": "streamfactory.arrowlog.stages",
+    "SoundStage": "streamfactory.arrowlog.stages",
     "LogStore": "streamfactory.arrowlog.log",
     "LogTopicAdmin": "streamfactory.arrowlog.administration",
     "MemoryLog": "streamfactory.arrowlog.memory",

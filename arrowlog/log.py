@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from streamfactory.arrowlog.stages import FileStage, LogStage
+    from streamfactory.arrowlog.stages import FileStage, LogStage, SoundStage
     from streamfactory.arrowlog.values import (
         Committed,
         Epoch,
@@ -66,15 +66,13 @@ class WritableLog(ABC):
         """
 
     @abstractmethod
-    def stage(self, attempt: str, *, validated: bool = False) -> LogStage:
+    def stage(self, attempt: str) -> LogStage:
         """Start to stage an attempt.
 
         Sealed rows that are neither committed nor discarded are removed by age.
 
         Args:
             attempt: A fresh uuid.
-            validated: Whether the caller validates each batch by a `BatchValidator` of
-                the log's schema before it appends it: it is not done a second time.
         """
 
     def check_files(self) -> None:
@@ -183,6 +181,12 @@ class Log(WritableLog):
     What follows from the bounds, the sizes and the remembered writers of a topic is
     here; how rows are stored, and how commits become durable, is in the subclasses.
     """
+
+    validator: BatchValidator
+    """Of the topic's rows."""
+
+    @abstractmethod
+    def stage(self, attempt: str) -> SoundStage: ...
 
     @abstractmethod
     def clock(self) -> float:

@@ -18,7 +18,7 @@ from streamfactory.arrowlog.checks import (
 )
 from streamfactory.arrowlog.log import Log
 from streamfactory.arrowlog.memory_partition import MemoryPartition
-from streamfactory.arrowlog.stages import LogStage
+from streamfactory.arrowlog.stages import SoundStage
 from streamfactory.arrowlog.values import (
     Committed,
     LogSlice,
@@ -27,6 +27,7 @@ from streamfactory.arrowlog.values import (
 )
 from streamfactory.arrowlog.writers import committed_before, idle_writers
 from streamfactory.spi import (
+    BatchValidator,
     LastCommit,
     MisuseError,
     TopicNotFound,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
     from streamfactory.arrowlog.values import Epoch
     from streamfactory.arrowlog.writers import RememberedWriter
+    from streamfactory.spi import SoundRows
 
 
 _STAGED_MILLIS: Final = 24 * 3600 * 1000
@@ -66,7 +68,7 @@ class _Writer:
 
 @dataclass(frozen=True, slots=True)
 class _Sealed:
-    rows: Sequence[tuple[int, pa.RecordBatch]]
+    rows: Sequence[tuple[int, SoundRows]]
     at_ms: float
 
 
@@ -79,6 +81,9 @@ class MemoryLog(Log):
         schema: Of its rows.
         partitions: How many, at first.
         clock: Answers milliseconds since the epoch; the append time.
+
+    Raises:
+        SchemaMismatch: permanent; the schema has an unsupported type.
     """
 
     def __init__(
@@ -90,6 +95,7 @@ class MemoryLog(Log):
     ) -> None:
         self.name = name
         self.schema = schema.remove_metadata()
+        self.validator = BatchValidator(self.schema)
         self.incarnation = uuid.uuid4().hex
         self._partitions = [MemoryPartition() for _ in range(partitions)]
         self._writers: dict[str, _Writer] = {}
@@ -175,7 +181,7 @@ class MemoryLog(Log):
                 for number in partitions
             }
 
-    def stage(self, attempt: str, *, validated: bool = False) -> LogStage:
+    def stage(self, attempt: str) -> SoundStage:
         return _MemoryStage(self, attempt)
 
     def commit(self, epoch: Epoch) -> Committed:
@@ -262,9 +268,7 @@ class MemoryLog(Log):
         with self._changed:
             self._staged.pop(staged.attempt, None)
 
-    def put_staged(
-        self, attempt: str, rows: Sequence[tuple[int, pa.RecordBatch]]
-    ) -> None:
+    def put_staged(self, attempt: str, rows: Sequence[tuple[int, SoundRows]]) -> None:
         """Store the sealed rows of a stage, and remove abandoned ones."""
         with self._changed:
             self._check_there()
@@ -302,14 +306,15 @@ class MemoryLog(Log):
             raise TopicNotFound(msg)
 
 
-class _MemoryStage(LogStage):
+class _MemoryStage(SoundStage):
     def __init__(self, log: MemoryLog, attempt: str) -> None:
+        super().__init__(log.validator)
         self._log = log
         self._attempt = attempt
-        self._rows: list[tuple[int, pa.RecordBatch]] = []
+        self._rows: list[tuple[int, SoundRows]] = []
 
-    def append(self, partition: int, rows: pa.RecordBatch) -> None:
-        check_schema(rows, self._log.schema)
+    def append_sound(self, partition: int, rows: SoundRows) -> None:
+        check_schema(rows.batch, self._log.schema)
         self._log.check_partition(partition)
         if rows.num_rows:
             self._rows.append((partition, rows))

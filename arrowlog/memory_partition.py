@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from streamfactory.spi import SoundRows
+
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
@@ -49,11 +51,11 @@ class MemoryPartition:
     bases: list[int] = field(default_factory=list)
     """Of the chunks: what bisection needs."""
 
-    def append(self, rows: pa.RecordBatch, now_ms: int) -> None:
+    def append(self, rows: SoundRows, now_ms: int) -> None:
         """Append a batch; ``now_ms`` is its time."""
         if self.chunks:
             now_ms = max(now_ms, self.chunks[-1].appended_ms)
-        self.chunks.append(Chunk(self.latest, rows, now_ms, rows.nbytes))
+        self.chunks.append(Chunk(self.latest, rows.batch, now_ms, rows.nbytes))
         self.bases.append(self.latest)
         self.latest += rows.num_rows
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
+
+from streamfactory.arrowlog.checks import check_schema
+from streamfactory.spi import CorruptData, SchemaMismatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.arrowlog.values import Staged
+    from streamfactory.spi import BatchValidator, SoundRows
 
 
 class LogStage(ABC):
@@ -33,6 +37,37 @@ class LogStage(ABC):
     @abstractmethod
     def discard(self) -> None:
         """Discard rows that are not sealed; may be called twice."""
+
+
+class SoundStage(LogStage):
+    """Stages rows in this process: what is stored was validated.
+
+    Args:
+        validator: Of the log.
+    """
+
+    def __init__(self, validator: BatchValidator) -> None:
+        self._validator = validator
+
+    @final
+    def append(self, partition: int, rows: pa.RecordBatch) -> None:
+        check_schema(rows, self._validator.schema)
+        try:
+            sound = self._validator.validated(rows)
+        except CorruptData as error:
+            msg = f"rows cannot be written: {error.what}"
+            remedy = "correct the program that created them"
+            raise SchemaMismatch(msg, remedy=remedy) from error
+        self.append_sound(partition, sound)
+
+    @abstractmethod
+    def append_sound(self, partition: int, rows: SoundRows) -> None:
+        """Stage rows of the log's schema: the only way into a log.
+
+        Raises:
+            TopicNotFound: permanent; the partition does not exist.
+            SchemaMismatch: permanent; the rows have another schema.
+        """
 
 
 class FileStage(ABC):

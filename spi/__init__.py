@@ -153,6 +153,7 @@ if TYPE_CHECKING:
     from streamfactory.spi.servers import StreamServer
     from streamfactory.spi.soundness import (
         BatchValidator,
+        SoundRows,
     )
     from streamfactory.spi.topics import TopicAdmin, Verification
 
@@ -249,6 +250,7 @@ __all__ = [
     "Sample",
     "SchemaMismatch",
     "SchemaUnknown",
+    "SoundRows",
     "SpoolFull",
     "StorageFailed",
     "StreamCommitter",
@@ -303,7 +305,7 @@ _LATER: Final = {
         "StreamWriter Summary WriteContext WriteKind"
     ),
     "servers": "StreamServer",
-    "soundness": "BatchValidator",
+    "soundness": "BatchValidator SoundRows",
     "topics": "TopicAdmin Verification",
 }
 """Names that are imported at their first use, by module: few programs use all."""

@@ -20,6 +20,7 @@ from streamfactory.arrowlog.log import Log
 from streamfactory.arrowlog.values import PartitionBounds
 from streamfactory.arrowlog.writers import idle_writers
 from streamfactory.spi import (
+    BatchValidator,
     MisuseError,
     StreamError,
     Unsupported,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from streamfactory.arrowlog.disk.records import Record
     from streamfactory.arrowlog.disk.settings import Settings
     from streamfactory.arrowlog.disk.state import State
-    from streamfactory.arrowlog.stages import FileStage, LogStage
+    from streamfactory.arrowlog.stages import FileStage, SoundStage
     from streamfactory.arrowlog.values import (
         Committed,
         Epoch,
@@ -78,6 +79,7 @@ class DiskLog(Log):
         self.incarnation = journal.incarnation
         self.storage = journal.storage
         self.schema = journal.known.schema
+        self.validator = BatchValidator(self.schema, values=settings.check_values)
         self.segment_format = journal.known.segment_format
         self._settings = settings
         self._rows = RowReader(journal, values=settings.check_values)
@@ -126,17 +128,11 @@ class DiskLog(Log):
 
     # --- writing ----------------------------------------------------------------
 
-    def stage(self, attempt: str, *, validated: bool = False) -> LogStage:
+    def stage(self, attempt: str) -> SoundStage:
         self.journal.refreshed()  # raises if the topic was deleted
         form = format_named(self.segment_format)
         writer = RollingWriter(self.storage, self.schema, self._settings, form)
-        return DiskStage(
-            attempt,
-            self.schema,
-            self.journal.known_with,
-            writer,
-            check_values=self._settings.check_values and not validated,
-        )
+        return DiskStage(attempt, self.validator, self.journal.known_with, writer)
 
     def check_files(self) -> None:
         if format_named(self.segment_format).mixed:

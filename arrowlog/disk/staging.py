@@ -20,19 +20,15 @@ from streamfactory.arrowlog.decoding import (
 )
 from streamfactory.arrowlog.disk.names import PARQUET, SEGMENT
 from streamfactory.arrowlog.disk.records import MOST_BATCHES, check_single
-from streamfactory.arrowlog.stages import LogStage
+from streamfactory.arrowlog.stages import SoundStage
 from streamfactory.arrowlog.values import Staged
-from streamfactory.spi import (
-    BatchValidator,
-    CorruptData,
-    MisuseError,
-    SchemaMismatch,
-)
+from streamfactory.spi import CorruptData, MisuseError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from streamfactory.arrowlog.disk.segments import RollingWriter
+    from streamfactory.spi import BatchValidator, SoundRows
 
 BATCH_ROWS: Final = 65536
 BATCH_BYTES: Final = 8 << 20
@@ -110,21 +106,18 @@ def _refused(staged: Staged, error: InvalidValue) -> CorruptData:
 
 
 @final
-class DiskStage(LogStage):
+class DiskStage(SoundStage):
     """Stages the rows of one attempt in segments of its own."""
 
     def __init__(
         self,
         attempt: str,
-        schema: pa.Schema,
+        validator: BatchValidator,
         check_partition: Callable[[int], object],
         writer: RollingWriter,
-        *,
-        check_values: bool = True,
     ) -> None:
-        self._validator = BatchValidator(schema, values=check_values)
+        super().__init__(validator)
         self._attempt = attempt
-        self._schema = schema
         self._check_partition = check_partition
         self._writer = writer
         self._waiting: dict[int, _Waiting] = {}
@@ -132,10 +125,9 @@ class DiskStage(LogStage):
         self._appended = 0
         self._gone = False
 
-    def append(self, partition: int, rows: pa.RecordBatch) -> None:
+    def append_sound(self, partition: int, rows: SoundRows) -> None:
         self._check_whole()
-        check_schema(rows, self._schema)
-        self._check_values(rows)
+        check_schema(rows.batch, self._validator.schema)
         waiting = self._waiting.get(partition)
         if waiting is None:
             self._check_partition(partition)
@@ -147,7 +139,7 @@ class DiskStage(LogStage):
             self._flush(partition)
             waiting = self._waiting[partition]
         self._appended += count
-        self._buffered += waiting.add(rows)
+        self._buffered += waiting.add(rows.batch)
         # A large batch is written directly, without a copy.
         full = waiting.rows == BATCH_ROWS or (
             2 * count >= BATCH_ROWS and len(waiting.batches) == 1
@@ -204,15 +196,6 @@ class DiskStage(LogStage):
             self._gone = True
             self.discard()
             raise
-
-    def _check_values(self, rows: pa.RecordBatch) -> None:
-        """Refuse values that readers would refuse after the commit."""
-        try:
-            self._validator.validate(rows)
-        except CorruptData as error:
-            msg = f"rows cannot be written: {error.what}"
-            remedy = "correct the program that created them"
-            raise SchemaMismatch(msg, remedy=remedy) from error
 
     def _check_count(self) -> None:
         """Check that the number of written rows equals that of appended rows."""

@@ -11,19 +11,28 @@ buffer makes the first concatenation, cast or conversion read other memory.
     for part in validator.split(rows):
         ...
 
+A function that takes `SoundRows`, which `validated` returns, cannot be given a batch
+that was not validated.
+
 Importing this module does not load Arrow; creating a validator does.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, NoReturn, final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
-__all__ = ["UNPACKED_BYTES", "UNPACKED_ROW_BYTES", "BatchValidator", "can_rescale"]
+__all__ = [
+    "UNPACKED_BYTES",
+    "UNPACKED_ROW_BYTES",
+    "BatchValidator",
+    "SoundRows",
+    "can_rescale",
+]
 
 UNPACKED_BYTES: Final = 8 * 1024 * 1024
 """Maximum bytes of a slice after its encodings are unpacked."""
@@ -32,11 +41,56 @@ UNPACKED_ROW_BYTES: Final = 64 * 1024 * 1024
 
 
 @final
+class SoundRows:
+    """A batch that a `BatchValidator` has accepted; only a validator creates one.
+
+    pyarrow has no annotations, so that a type checker accepts its batches everywhere:
+    a function that takes `SoundRows` unwraps them, and fails for any other batch.
+    """
+
+    __slots__ = ("_batch",)
+    _batch: pa.RecordBatch
+
+    def __init__(self) -> None:
+        msg = "only BatchValidator.validated creates SoundRows"
+        raise TypeError(msg)
+
+    def __reduce__(self) -> NoReturn:
+        msg = "SoundRows cannot be pickled: validate the rows where they are read"
+        raise TypeError(msg)
+
+    @property
+    def batch(self) -> pa.RecordBatch:
+        """The rows."""
+        return self._batch
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return int(self._batch.num_rows)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows. Arrow reads offsets and type codes to measure them."""
+        return int(self._batch.nbytes)
+
+    def slice(self, start: int, count: int) -> SoundRows:
+        """Return some of the rows; nothing is copied."""
+        return _sound(self._batch.slice(start, count))
+
+
+def _sound(rows: pa.RecordBatch) -> SoundRows:
+    made = object.__new__(SoundRows)
+    made._batch = rows
+    return made
+
+
+@final
 class BatchValidator:
     """Validates batches of one schema.
 
     The checks are derived from the schema once; a batch of numbers costs about a
-    microsecond, text about as much as reading it once. Not thread-safe.
+    microsecond, text about as much as reading it once. Thread-safe.
 
     Supported types: null, booleans, whole and floating numbers, decimals, dates, times,
     timestamps, durations, month-day-nano intervals, text and bytes in all their forms
@@ -62,6 +116,7 @@ class BatchValidator:
         from streamfactory.spi.soundness.unpacking import Unpacking
 
         check_schema(schema)
+        self.schema = schema
         self._checks = BatchChecks(schema, values=values)
         self._unpacking = Unpacking(schema)
 
@@ -83,6 +138,11 @@ class BatchValidator:
             SchemaMismatch: permanent; the batch has another schema.
         """
         self._checks.run(rows)
+
+    def validated(self, rows: pa.RecordBatch) -> SoundRows:
+        """Check a batch as `validate` does, and return it as `SoundRows`."""
+        self._checks.run(rows)
+        return _sound(rows)
 
     def validate_all(self, batches: Sequence[pa.RecordBatch]) -> None:
         """Validate several batches; faster than `validate` for many small ones.

@@ -525,16 +525,19 @@ def test_verify_counts_the_rows_that_are_held(log: MemoryLog) -> None:
     assert log.verify() == Verification(11)
 
 
-def test_verify_names_the_rows_that_are_broken() -> None:
+def test_verify_names_the_rows_that_were_damaged_since() -> None:
     schema = pa.schema({"s": pa.string()})
     log = MemoryLog("t", schema, 2)
     offsets = pa.array([0, 1], pa.int32()).buffers()[1]
-    buffers = [None, offsets, pa.py_buffer(b"\xff")]
-    broken = pa.Array.from_buffers(pa.string(), 1, buffers)
-    for epoch, column in enumerate((pa.array(["fine"]), broken)):
+    octets = bytearray(b"a")
+    buffers = [None, offsets, pa.py_buffer(octets)]
+    later = pa.Array.from_buffers(pa.string(), 1, buffers)
+    for epoch, column in enumerate((pa.array(["fine"]), later)):
         stage = log.stage(f"a{epoch}")
         stage.append(1, pa.record_batch([column], schema=schema))
         log.commit(Epoch("w", epoch, [stage.seal()], Summary()))
+    assert log.verify() == Verification(2)
+    octets[0] = 0xFF
     found = log.verify()
     what = "column 's': Invalid: Invalid UTF8 sequence at string index 0"
     assert found.rows == 1

@@ -21,7 +21,7 @@ import pytest
 from tests.flight.conftest import stream
 
 import streamfactory
-from streamfactory.arrowlog import LogStage, Staged
+from streamfactory.arrowlog import SoundStage, Staged
 from streamfactory.backends.flight.protocol.codec import decode, encode
 from streamfactory.backends.flight.protocol.messages import (
     Commit,
@@ -33,6 +33,7 @@ from streamfactory.backends.flight.protocol.messages import (
     Stage,
     Topic,
 )
+from streamfactory.backends.flight.server.batches import UncheckedRows
 from streamfactory.backends.flight.server.writing import Stager
 from streamfactory.spi import BatchValidator, CorruptData, StorageFailed
 from streamfactory.wiring.streams.opening import open_sink
@@ -40,6 +41,7 @@ from streamfactory.wiring.streams.opening import open_sink
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from streamfactory.spi import SoundRows
     from streamfactory.wiring.serving.process import ServerProcess
 
 ROOT = Path(__file__).parents[2]
@@ -372,15 +374,16 @@ def test_an_expiring_upload_is_committed_or_removed(
 # --- staging while more is received --------------------------------------------------
 
 
-class Staging(LogStage):
+class Staging(SoundStage):
     """A stage that waits, and fails, on request."""
 
     def __init__(self, fails_at: int = 1 << 30) -> None:
+        super().__init__(BatchValidator(SCHEMA))
         self.rows: list[int] = []
         self.free = threading.Event()
         self._fails_at = fails_at
 
-    def append(self, partition: int, rows: pa.RecordBatch) -> None:
+    def append_sound(self, partition: int, rows: SoundRows) -> None:
         assert self.free.wait(DEADLINE)
         if len(self.rows) == self._fails_at:
             msg = "the disk is full"
@@ -410,7 +413,7 @@ def test_batches_are_received_while_one_is_staged_but_not_without_bound() -> Non
     def put_all() -> None:
         nonlocal put
         for _ in range(10):
-            stager.put(Part(0), BATCH)
+            stager.put(Part(0), UncheckedRows(BATCH))
             put += 1
         stager.finish()
 
@@ -434,7 +437,7 @@ def test_failure_to_stage_reaches_the_put_and_nothing_more_is_staged() -> None:
 
     def put_all() -> None:
         for _ in range(10):
-            stager.put(Part(0), BATCH)
+            stager.put(Part(0), UncheckedRows(BATCH))
         stager.finish()
 
     with pytest.raises(StorageFailed, match="the disk is full"):
@@ -484,7 +487,7 @@ def test_stager_validates_a_batch_before_it_is_staged(rows: int) -> None:
     stage = Staging()
     stage.free.set()
     stager = Stager(stage, BatchValidator(TEXT), Acknowledgements())
-    stager.put(Part(0), not_unicode(rows))
+    stager.put(Part(0), UncheckedRows(not_unicode(rows)))
     with pytest.raises(CorruptData, match="'text'"):
         stager.finish()
     stager.close()

@@ -77,7 +77,7 @@ class RemoteLog(WritableLog):
         found = self.connection.call("offsets-at", wanted, m.Offsets)
         return found.offsets[self.name]
 
-    def stage(self, attempt: str, *, validated: bool = False) -> LogStage:
+    def stage(self, attempt: str) -> LogStage:
         target = UploadTarget(self.connection, self.name, self.schema, self.incarnation)
         return RemoteStage(target, attempt)
 

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    import pyarrow as pa
     import pyarrow.flight as fl
 
     from streamfactory.backends.flight.server.batches import Incoming
     from streamfactory.backends.flight.server.uploads import Uploads
+    from streamfactory.spi import SoundRows
 
 
 def serve_commits(
@@ -39,11 +39,11 @@ def serve_commits(
             counts one that is under way.
     """
     try:
-        for batch, metadata in incoming.sound():
+        for rows, metadata in incoming.sound():
             with changing():
                 epoch = decode(metadata, m.CommitRows)
-                rows = {epoch.attempt: _parts(epoch, batch)}
-                answer = uploads.commit(wanted, epoch, incoming.client, rows=rows)
+                parts = {epoch.attempt: _parts(epoch, rows)}
+                answer = uploads.commit(wanted, epoch, incoming.client, rows=parts)
             writer.write_metadata(encode(answer))
     except ConnectionFailed:
         if (
@@ -53,8 +53,8 @@ def serve_commits(
 
 
 def _parts(
-    request: m.CommitRows, batch: pa.RecordBatch | None
-) -> Iterator[tuple[int, pa.RecordBatch]]:
+    request: m.CommitRows, batch: SoundRows | None
+) -> Iterator[tuple[int, SoundRows]]:
     """Partition and rows of each part.
 
     Raises:

@@ -31,7 +31,8 @@ from streamfactory.spi.ddl import type_text
 if TYPE_CHECKING:
     from streamfactory.arrowlog import Log, LogStore
     from streamfactory.backends.flight.server.batches import Incoming
-    from streamfactory.backends.flight.server.uploads import Uploads
+    from streamfactory.backends.flight.server.uploads import Upload, Uploads
+    from streamfactory.spi import SoundRows
 
 _PATHS = (1, 2)
 
@@ -101,7 +102,7 @@ def receive_plain(
     try:
         for batch, _ in batches:
             if batch is not None:
-                stage.append(partition, _converted(batch, log))
+                _append(stage, partition, batch, log)
                 rows, size = rows + batch.num_rows, size + batch.nbytes
         writer.write(encode(Received(rows, size)))  # fails if the client does not read
         sealed = stage.seal()
@@ -126,6 +127,14 @@ def _open_or_create(store: LogStore, topic: str, schema: pa.Schema) -> Log:
         return store.open(topic)
 
 
+def _append(stage: Upload, partition: int, rows: SoundRows, log: Log) -> None:
+    """Stage rows; those of another schema are validated again after their casts."""
+    if rows.batch.schema.equals(log.schema):
+        stage.append_sound(partition, rows)
+    else:
+        stage.append(partition, _converted(rows.batch, log))
+
+
 def _converted(rows: pa.RecordBatch, log: Log) -> pa.RecordBatch:
     """Rows of the log's schema: columns by name, metadata dropped, safe casts.
 
@@ -133,8 +142,6 @@ def _converted(rows: pa.RecordBatch, log: Log) -> pa.RecordBatch:
         SchemaMismatch: permanent; names the columns.
     """
     schema = log.schema
-    if rows.schema.equals(schema):
-        return rows
     missing = [name for name in schema.names if name not in rows.schema.names]
     surplus = [name for name in rows.schema.names if name not in schema.names]
     if missing or surplus:

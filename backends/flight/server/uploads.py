@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
-from streamfactory.arrowlog import Epoch, LogStage, Staged
+from streamfactory.arrowlog import Epoch, SoundStage, Staged
 from streamfactory.backends.flight.protocol import messages as m
 from streamfactory.backends.flight.protocol.epochs import (
     committed_message,
@@ -34,13 +34,12 @@ from streamfactory.spi import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    import pyarrow as pa
-
     from streamfactory.arrowlog import Log, LogStore
     from streamfactory.backends.flight.server.limits import StagedBytes
     from streamfactory.backends.flight.server.metrics import Meters
+    from streamfactory.spi import SoundRows
 
-    Rows = Iterable[tuple[int, pa.RecordBatch]]
+    Rows = Iterable[tuple[int, SoundRows]]
     """Partition and rows of each batch."""
 
 _LONGEST_INTERVAL: Final = 30.0
@@ -74,33 +73,36 @@ class Uploads:
         staged: Bounds what is staged and not committed.
         timeout: Seconds after which an upload that was not continued, committed or
             discarded is removed.
+        batch_bytes: Maximum bytes of the rows that travel with a commit, decompressed.
     """
 
     def __init__(
-        self, store: LogStore, meters: Meters, staged: StagedBytes, timeout: float
+        self,
+        store: LogStore,
+        meters: Meters,
+        staged: StagedBytes,
+        timeout: float,
+        batch_bytes: int,
     ) -> None:
         self.staged = staged
         self.meters = meters
         self._store = store
         self._timeout = timeout
+        self._batch_bytes = batch_bytes
         self._lock = threading.Lock()
         self._open: set[Upload] = set()
         self._sealed: dict[tuple[str, str], list[_Sealed]] = {}
         """By incarnation and attempt."""
 
-    def stage(
-        self, log: Log, attempt: str, client: str, *, validated: bool = False
-    ) -> Upload:
+    def stage(self, log: Log, attempt: str, client: str) -> Upload:
         """Begin an attempt.
 
         Args:
             log: The topic.
             attempt: A fresh uuid.
             client: Key by which bytes are counted.
-            validated: As for `Log.stage`.
         """
-        stage = log.stage(attempt, validated=validated)
-        upload = Upload(self, log, stage, client)
+        upload = Upload(self, log, log.stage(attempt), client)
         with self._lock:
             self._open.add(upload)
         return upload
@@ -238,7 +240,7 @@ class Uploads:
         text = _inline(sealed)
         if text is None:
             return Staged(sealed.attempt, sealed.files)
-        parts = decode_rows(text, log.schema)
+        parts = decode_rows(text, log.validator, self._batch_bytes)
         inline.append(self._staged_now(log, sealed.attempt, parts, client))
         return inline[-1]
 
@@ -247,7 +249,7 @@ class Uploads:
         upload = self.stage(log, attempt, client)
         try:
             for partition, rows in parts:
-                upload.append(partition, rows)
+                upload.append_sound(partition, rows)
             return upload.seal()
         except BaseException:
             upload.discard()
@@ -305,12 +307,13 @@ class Uploads:
 
 
 @final
-class Upload(LogStage):
+class Upload(SoundStage):
     """Rows of one attempt, counted while they are staged. Thread-safe."""
 
     def __init__(
-        self, uploads: Uploads, log: Log, stage: LogStage, client: str
+        self, uploads: Uploads, log: Log, stage: SoundStage, client: str
     ) -> None:
+        super().__init__(log.validator)
         self.log = log
         self.client = client
         self.size = 0
@@ -321,8 +324,8 @@ class Upload(LogStage):
         self._lock = threading.Lock()
         self._ended = False
 
-    def append(self, partition: int, rows: pa.RecordBatch) -> None:
-        """See `LogStage.append`.
+    def append_sound(self, partition: int, rows: SoundRows) -> None:
+        """See `SoundStage.append_sound`.
 
         Raises:
             StorageFailed: permanent; the client, or all, have staged too much.
@@ -332,7 +335,7 @@ class Upload(LogStage):
             self._check_open()
             self._uploads.staged.reserve(self.client, size)
             self.size += size
-            self._stage.append(partition, rows)
+            self._stage.append_sound(partition, rows)
             self.touched = time.monotonic()
         self._uploads.meters.received(self.log.name, rows.num_rows, size)
 

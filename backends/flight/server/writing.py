@@ -14,12 +14,11 @@ from streamfactory.spi import BatchValidator, MisuseError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    import pyarrow as pa
     import pyarrow.flight as fl
 
-    from streamfactory.arrowlog import LogStage, LogStore
+    from streamfactory.arrowlog import LogStore, SoundStage
     from streamfactory.backends.flight.protocol.messages import Stage
-    from streamfactory.backends.flight.server.batches import Incoming
+    from streamfactory.backends.flight.server.batches import Incoming, UncheckedRows
     from streamfactory.backends.flight.server.uploads import Uploads
 
 _QUEUED: Final = 2
@@ -36,7 +35,7 @@ def receive_stage(
     """Stage the batches of a put, and send the result before the call ends."""
     log = open_topic(store, wanted.topic, wanted.incarnation)
     validator = BatchValidator(incoming.reader.schema)
-    stage = uploads.stage(log, wanted.attempt, incoming.client, validated=True)
+    stage = uploads.stage(log, wanted.attempt, incoming.client)
     try:
         stager = Stager(stage, validator, writer)
         _receive(stager, incoming.received())
@@ -49,7 +48,7 @@ def receive_stage(
 
 
 def _receive(
-    stager: Stager, batches: Iterable[tuple[pa.RecordBatch | None, bytes]]
+    stager: Stager, batches: Iterable[tuple[UncheckedRows | None, bytes]]
 ) -> None:
     """Stage all batches; the next one is received while one is staged."""
     try:
@@ -79,14 +78,14 @@ class Stager:
 
     def __init__(
         self,
-        stage: LogStage,
+        stage: SoundStage,
         validator: BatchValidator,
         writer: fl.FlightMetadataWriter,
     ) -> None:
         self._stage = stage
         self._validator = validator
         self._writer = writer
-        self._queue: queue.Queue[tuple[Part, pa.RecordBatch] | None] = queue.Queue(
+        self._queue: queue.Queue[tuple[Part, UncheckedRows] | None] = queue.Queue(
             _QUEUED
         )
         self._failure: BaseException | None = None
@@ -94,7 +93,7 @@ class Stager:
         """Rows staged so far."""
         self._thread: threading.Thread | None = None
 
-    def put(self, part: Part, batch: pa.RecordBatch) -> None:
+    def put(self, part: Part, batch: UncheckedRows) -> None:
         """Queue a batch for staging; blocks while the queue is full.
 
         Raises:
@@ -139,10 +138,10 @@ class Stager:
                 except BaseException as error:  # noqa: BLE001 - raised by the put
                     self._failure = error
 
-    def _append(self, part: Part, batch: pa.RecordBatch) -> None:
-        self._validator.validate(batch)
-        self._stage.append(part.partition, batch)
-        self._rows += batch.num_rows
-        self._bytes += batch.nbytes
+    def _append(self, part: Part, batch: UncheckedRows) -> None:
+        rows = batch.validated(self._validator)
+        self._stage.append_sound(part.partition, rows)
+        self._rows += rows.num_rows
+        self._bytes += rows.nbytes
         if part.acknowledge:
             self._writer.write(encode(Received(self._rows, self._bytes)))
