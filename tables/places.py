@@ -159,3 +159,26 @@ def relative_path(text: str, location: str) -> str:
             what, remedy="tables that share files (shallow clones) are not supported"
         )
     return path
+
+
+def path_below(table: str, path: str) -> str:
+    """The path of a file below the table, which its metadata names by location.
+
+    Args:
+        table: Location of the table.
+        path: Absolute, not encoded.
+
+    Raises:
+        FormatRefused: permanent; it lies outside of the table.
+    """
+    root, found = _plain(table), _plain(path)
+    below = found.removeprefix(root + "/")
+    if below == found:
+        below = ""
+    # What is written is the name: `relative_path` decodes.
+    return relative_path(below.replace("%", "%25") or f"//{path}", table)
+
+
+def _plain(location: str) -> str:
+    text = location.removeprefix("file://").rstrip("/")
+    return text.replace("s3a://", "s3://", 1)

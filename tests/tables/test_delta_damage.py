@@ -24,6 +24,7 @@ from tests.tables.test_delta import (
 )
 
 import streamfactory
+from streamfactory.backends.delta.actions import vector_of as parsed
 from streamfactory.backends.delta.vectors import marked_rows
 from streamfactory.spi import (
     ConfigError,
@@ -36,6 +37,8 @@ from streamfactory.tables import TableFiles
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from streamfactory.backends.delta.actions import Vector
 
 FIRST = {"stream__delta__start__commit": "1"}
 
@@ -380,9 +383,16 @@ def test_a_vector_states_its_size_before_it_is_expanded(tmp_path: Path) -> None:
     vector |= {"sizeInBytes": len(body), "cardinality": 5}
     files = TableFiles(fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "t")
     with pytest.raises(CorruptData, match="more rows than the log states"):
-        marked_rows(files, vector, str(tmp_path), 1 << 28)
+        marked_rows(files, described(vector), str(tmp_path), 1 << 28)
+    many = described(vector | {"cardinality": 1 << 32})
     with pytest.raises(FormatRefused, match="marks 4294967296 rows"):
-        marked_rows(files, vector | {"cardinality": 1 << 32}, str(tmp_path), 1 << 28)
+        marked_rows(files, many, str(tmp_path), 1 << 28)
+
+
+def described(vector: dict[str, Any]) -> Vector:
+    found = parsed(vector)
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize("optimized", [False, True])
@@ -408,5 +418,5 @@ def test_vectors_are_read_as_roaring_bitmaps_are_written(
         "cardinality": len(low) + len(high),
     }
     files = TableFiles(fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "t")
-    found = marked_rows(files, vector, str(tmp_path), 1 << 28)
+    found = marked_rows(files, described(vector), str(tmp_path), 1 << 28)
     assert found.tolist() == [*low, *(number + 2**32 for number in high)]
