@@ -7,7 +7,7 @@ Elements of lists, keys and values of maps are matched by their place.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, final
 
 import pyarrow as pa
 
@@ -55,7 +55,7 @@ class Match(NamedTuple):
 
     of_file: Key = by_name
     of_table: Key = by_name
-    defaults: Mapping[Hashable, pa.Scalar] = {}
+    defaults: Mapping[Any, pa.Scalar] = {}
     """By key of the table: values of fields that a file does not have; else null."""
 
 
@@ -134,8 +134,9 @@ def _widens(have: pa.DataType, to: pa.DataType) -> bool:
         digits = len(str(1 << (have.bit_width - 1)))
         if _types.is_decimal(to):
             return bool(to.precision - to.scale >= digits)
-        wider = _types.is_signed_integer(to) and to.bit_width > have.bit_width
-        return wider or (_types.is_float64(to) and have.bit_width <= 32)
+        if _types.is_float64(to):
+            return bool(have.bit_width <= 32)
+        return bool(_types.is_signed_integer(to) and to.bit_width > have.bit_width)
     if _types.is_decimal(have) and _types.is_decimal(to):
         whole = to.precision - to.scale >= have.precision - have.scale
         return bool(whole and to.scale >= have.scale)

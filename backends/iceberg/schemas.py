@@ -56,7 +56,9 @@ class TableSchemas:
 
     def at(self, snapshot: Snapshot) -> Schema:
         """The schema as of a snapshot."""
-        return self._by_number.get(snapshot.schema_id, self.metadata.schema())
+        number = snapshot.schema_id
+        found = None if number is None else self._by_number.get(number)
+        return found or self.metadata.schema()
 
     def matching(self, file: DataFile, path: str) -> Match:
         """How the columns of a data file are those of the table.

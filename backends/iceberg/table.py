@@ -202,9 +202,10 @@ class IcebergTable(Table):
     def _opened(self) -> tuple[str, pa.Schema]:
         """The table's id, and its columns as of when the stream was opened."""
         now = self._metadata.current()
-        identity = str(now.table_uuid)
+        identity, last = str(now.table_uuid), now.current_snapshot()
+        newest = 0 if last is None else _sequence(last)
         columns = self._columns.opened(
-            identity, now.last_sequence_number, lambda: arrow_schema(now.schema())
+            identity, newest, lambda: arrow_schema(now.schema())
         )
         return identity, columns
 

@@ -130,7 +130,7 @@ class Table:
         nested = [Column(name, Nested(form, inner())) for name, form in forms.items()]
         self.columns = Nested("struct", (*inner(), *nested, Column("p", "string")))
         features = ["columnMapping"]
-        protocol = {"minReaderVersion": 3, "minWriterVersion": 7}
+        protocol: Row = {"minReaderVersion": 3, "minWriterVersion": 7}
         protocol |= {"readerFeatures": features, "writerFeatures": features}
         self.commit({"protocol": protocol}, self.metadata())
 

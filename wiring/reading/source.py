@@ -187,7 +187,7 @@ class Source:
             counted: Whether the metrics of the process count what is read: not for a
                 look at the stream by a person.
         """
-        if info is not None:
+        if info is not None and info.latest is not None:
             self._opened_at.setdefault(partition, info.latest)
         return Reader(
             partition,
