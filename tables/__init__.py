@@ -23,8 +23,9 @@ R7). A commit without changed rows (compaction) has no pieces of changes.
 
 **Parts for it**: `TableFiles` opens files of a folder or an object store by the
 options ``storage.*``; `relative_path` refuses paths of the log that lead out of the
-table; `stream_rows` and `count_rows` read Parquet files a batch at a time,
-`conform_rows` casts rows to the schema of the table; `check_avro_file` refuses files
+table; `open_parquet` reads Parquet files a batch at a time; `StreamColumns` has the
+columns of the stream, `FileColumns` converts rows of a file to them, by what identifies
+a column in the format (`Match`); `check_avro_file` refuses files
 that inflate beyond the limit; `TABLE_OPTIONS` and `PATH_OPTION`
 are the options that all formats share.
 """
@@ -43,6 +44,16 @@ if TYPE_CHECKING:
     from streamfactory.tables.forks import ForkGuard
     from streamfactory.tables.kept import Kept
     from streamfactory.tables.layout import Layout, Place
+    from streamfactory.tables.matching import (
+        FIELD_ID,
+        FileColumns,
+        Match,
+        StreamColumns,
+        bare,
+        by_id,
+        by_name,
+        check_ids,
+    )
     from streamfactory.tables.metadata import TableMetadata
     from streamfactory.tables.options import (
         APPENDS,
@@ -51,13 +62,13 @@ if TYPE_CHECKING:
         TABLE_OPTIONS,
         changes_option,
     )
-    from streamfactory.tables.parquet import (
-        conform_rows,
-        count_rows,
-        file_schema,
-        stream_rows,
+    from streamfactory.tables.parquet import count_rows, open_parquet, stream_rows
+    from streamfactory.tables.places import (
+        TableFiles,
+        check_size,
+        path_below,
+        relative_path,
     )
-    from streamfactory.tables.places import TableFiles, check_size, relative_path
     from streamfactory.tables.selection import MOST_MARKED, select_rows, without_rows
     from streamfactory.tables.stores import check_options, client_options
     from streamfactory.tables.table import (
@@ -76,6 +87,7 @@ if TYPE_CHECKING:
 __all__ = [
     "APPENDS",
     "DELETE",
+    "FIELD_ID",
     "INSERT",
     "MOST_MARKED",
     "PATH_OPTION",
@@ -85,29 +97,36 @@ __all__ = [
     "UPDATE_BEFORE",
     "Chunk",
     "Commit",
+    "FileColumns",
     "ForkGuard",
     "Kept",
     "Layout",
+    "Match",
     "Oldest",
     "Piece",
     "PieceGone",
     "Place",
+    "StreamColumns",
     "Table",
     "TableConsumer",
     "TableConsumerFactory",
     "TableFiles",
     "TableMetadata",
+    "bare",
+    "by_id",
+    "by_name",
     "changes_option",
     "check_avro_file",
     "check_avro_schema",
+    "check_ids",
     "check_options",
     "check_size",
     "client_options",
-    "conform_rows",
     "count_rows",
     "error_table",
-    "file_schema",
     "missing_table",
+    "open_parquet",
+    "path_below",
     "relative_path",
     "select_rows",
     "store_failure",
@@ -124,10 +143,11 @@ _LATER: Final = {
     "forks": "ForkGuard",
     "kept": "Kept",
     "layout": "Layout Place",
+    "matching": "FIELD_ID FileColumns Match StreamColumns bare by_id by_name check_ids",
     "metadata": "TableMetadata",
     "options": "APPENDS PATH_OPTION START_REMEDY TABLE_OPTIONS changes_option",
-    "parquet": "conform_rows count_rows file_schema stream_rows",
-    "places": "TableFiles check_size relative_path",
+    "parquet": "count_rows open_parquet stream_rows",
+    "places": "TableFiles check_size path_below relative_path",
     "selection": "MOST_MARKED select_rows without_rows",
     "stores": "check_options client_options",
     "table": (

@@ -14,10 +14,11 @@ V = TypeVar("V")
 
 @final
 class Kept(Generic[V]):
-    """The values that were added last, by key. Thread-safe.
+    """The values that were used last, by key. Thread-safe.
 
     Args:
-        most: Values that are kept; beyond it the oldest is dropped.
+        most: Values that are kept; beyond it the one that was not used for the longest
+            time is dropped.
     """
 
     def __init__(self, most: int) -> None:
@@ -28,6 +29,8 @@ class Kept(Generic[V]):
     def get(self, key: Hashable) -> V | None:
         """The value of a key; None where it is not kept."""
         with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
             return self._values.get(key)
 
     def add(self, key: Hashable, value: V) -> V:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from streamfactory.arrowlog.disk.options import LOCATION, STORAGE_OPTIONS
+from streamfactory.arrowlog.disk.options import (
+    LINKS_OPTION,
+    LOCATION,
+    STORAGE_OPTIONS,
+)
 from streamfactory.spi import BOOLEAN, PERIOD, SIZE, Option, choice
 
 _READ: Final = frozenset({"read", "spark"})
@@ -74,5 +78,6 @@ TABLE_OPTIONS: Final = (
         minimum=1024,
         applies=_READ,
     ),
+    LINKS_OPTION,
     *STORAGE_OPTIONS,
 )

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa
 from pyarrow import fs
 
 from streamfactory.spi import FormatRefused, StorageFailed, StreamError
 from streamfactory.tables.errors import store_failure
+from streamfactory.tables.storage import LocalFolder, ObjectFolder
 from streamfactory.tables.stores import file_system
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import pyarrow as pa
-
     from streamfactory.spi import StreamConfig
+    from streamfactory.tables.storage import Info, Storage
+
+
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 @final
@@ -27,12 +32,12 @@ class TableFiles:
     Every method raises, where the storage fails, what `store_failure` makes of it.
 
     Args:
-        filesystem: Rooted at the folder.
+        storage: Has the files.
         location: The folder, for messages.
     """
 
-    def __init__(self, filesystem: fs.FileSystem, location: str) -> None:
-        self._filesystem = filesystem
+    def __init__(self, storage: Storage, location: str) -> None:
+        self._storage = storage
         self.location = location
 
     @classmethod
@@ -43,28 +48,31 @@ class TableFiles:
             Unsupported: misuse; see `file_system`.
         """
         location: str = config["path"]
-        parts = urlsplit(location) if "://" in location else None
-        folder = location if parts is None else f"{parts.netloc}{parts.path}"
-        whole = file_system(config)
-        return cls(fs.SubTreeFileSystem(folder.rstrip("/") or "/", whole), location)
+        if "://" not in location:
+            return cls(LocalFolder(location, links=config["follow.links"]), location)
+        parts = urlsplit(location)
+        folder = f"{parts.netloc}{parts.path}".rstrip("/")
+        found = fs.SubTreeFileSystem(folder or "/", file_system(config))
+        return cls(ObjectFolder(found), location)
 
     def open(self, path: str) -> pa.NativeFile:
         """Open a file for reading at random.
 
         Raises:
             FileNotFoundError: It does not exist.
+            FormatRefused: permanent; it is no regular file, or reached by a link.
         """
         with self._translated(path):
-            return self._filesystem.open_input_file(path)
+            return self._storage.open(path)
 
     def read(self, path: str, most: int) -> bytes:
         """A whole file.
 
         Raises:
             FileNotFoundError: It does not exist.
-            FormatRefused: permanent; it is longer than ``most`` bytes.
+            FormatRefused: permanent; it is longer than ``most`` bytes, or see `open`.
         """
-        with self._translated(path), self._filesystem.open_input_file(path) as file:
+        with self._translated(path), self._storage.open(path) as file:
             size = file.size()
             check_size(path, size, most)
             content: bytes = file.read(size)
@@ -73,9 +81,7 @@ class TableFiles:
     def exists(self, path: str) -> bool:
         """Whether a file or folder exists."""
         with self._translated(path):
-            info = self._filesystem.get_file_info(path)
-        found: bool = info.type is not fs.FileType.NotFound
-        return found
+            return self._storage.info(path) is not None
 
     def stamp(self, path: str) -> tuple[int, int] | None:
         """Size and time of a file, which another one there would not have.
@@ -83,15 +89,13 @@ class TableFiles:
         None where there is none.
         """
         with self._translated(path):
-            info = self._filesystem.get_file_info(path)
-        if not info.is_file:
-            return None
-        return info.size, info.mtime_ns or 0
+            info = self._storage.info(path)
+        return None if info is None or info.folder else (info.size, info.mtime_ns)
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Files of a folder, with their bytes; none where it does not exist."""
         found = self._listed(folder)
-        return {info.base_name: info.size for info in found if info.is_file}
+        return {info.name: info.size for info in found if not info.folder}
 
     def entries(self, folder: str) -> tuple[list[str], list[str]]:
         """Names of the files, and of the folders, of a folder, each sorted.
@@ -99,17 +103,12 @@ class TableFiles:
         Both lists are empty where the folder does not exist.
         """
         found = self._listed(folder)
-        names = sorted(info.base_name for info in found if info.is_file)
-        folders = sorted(
-            info.base_name for info in found if info.type is fs.FileType.Directory
-        )
-        return names, folders
+        names = sorted(info.name for info in found if not info.folder)
+        return names, sorted(info.name for info in found if info.folder)
 
-    def _listed(self, folder: str) -> list[fs.FileInfo]:
-        selector = fs.FileSelector(folder, allow_not_found=True)
+    def _listed(self, folder: str) -> list[Info]:
         with self._translated(folder):
-            found: list[fs.FileInfo] = self._filesystem.get_file_info(selector)
-        return found
+            return self._storage.listed(folder)
 
     @contextmanager
     def _translated(self, path: str) -> Iterator[None]:
@@ -117,6 +116,9 @@ class TableFiles:
             yield
         except (FileNotFoundError, StreamError):
             raise
+        except pa.ArrowInvalid as error:  # a path that no file system has
+            what = f"the table has a file {path[:200]!r}: {error}"
+            raise FormatRefused(what) from error
         except OSError as error:
             place = f"{self.location}/{path}".rstrip("/")
             found = store_failure(error, place)
@@ -149,7 +151,7 @@ def relative_path(text: str, location: str) -> str:
     if (
         not path
         or "\0" in path
-        or "://" in path
+        or _SCHEME.match(path)
         or path.startswith("/")
         or any(part in ("", ".", "..") for part in parts)
     ):
@@ -159,3 +161,26 @@ def relative_path(text: str, location: str) -> str:
             what, remedy="tables that share files (shallow clones) are not supported"
         )
     return path
+
+
+def path_below(table: str, path: str) -> str:
+    """The path of a file below the table, which its metadata names by location.
+
+    Args:
+        table: Location of the table.
+        path: Absolute, not encoded.
+
+    Raises:
+        FormatRefused: permanent; it lies outside of the table.
+    """
+    root, found = _plain(table), _plain(path)
+    below = found.removeprefix(root + "/")
+    if below == found:
+        below = ""
+    # What is written is the name: `relative_path` decodes.
+    return relative_path(below.replace("%", "%25") or f"//{path}", table)
+
+
+def _plain(location: str) -> str:
+    text = location.removeprefix("file://").rstrip("/")
+    return text.replace("s3a://", "s3://", 1)

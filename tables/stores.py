@@ -70,7 +70,7 @@ def _credential_problems(config: StreamConfig) -> Iterator[Problem]:
 
 
 def file_system(config: StreamConfig) -> fs.FileSystem:
-    """Arrow's file system of ``path``.
+    """Arrow's file system of a ``path`` that is a URL.
 
     Raises:
         Unsupported: misuse; the scheme is not known, or this process was forked from
@@ -80,8 +80,6 @@ def file_system(config: StreamConfig) -> fs.FileSystem:
     from pyarrow import fs
 
     scheme = scheme_of(config["path"])
-    if scheme == "":
-        return fs.LocalFileSystem()
     _guard.check()
     seconds = config["storage.timeout.millis"] / 1000
     if scheme == "gs":
@@ -108,7 +106,7 @@ def file_system(config: StreamConfig) -> fs.FileSystem:
 
 
 def client_options(config: StreamConfig) -> dict[str, str]:
-    """Options of ``path`` for the Rust clients of ``deltalake`` and ``hudi``."""
+    """Options of ``path`` for the Rust client of ``hudi``."""
     scheme = scheme_of(config["path"])
     if not scheme:
         return {}

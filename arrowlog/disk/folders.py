@@ -17,19 +17,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.arrowlog.disk import forks
-from streamfactory.spi import CorruptData
+from streamfactory.spi import CorruptData, FormatRefused
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from streamfactory.spi import StreamError
 
 _MOST: Final = 64
 """Maximum number of folders that are kept open."""
 _REFERENCE: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 """Flags to open a folder for access to its files: on Linux without the right to
 list."""
-_READING: Final = (
-    os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-)
+_READING: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 """Flags to open a file: without blocking, as a pipe would."""
 _CREATING: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LISTING: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -37,6 +38,7 @@ _NOT_OPENED: Final = frozenset({errno.ELOOP, errno.EMLINK, errno.ENXIO})
 """Error numbers of opening a link or a socket; EMLINK on BSD."""
 _SPECIAL: Final = frozenset({"", ".", ".."})
 _REMEDY: Final = "remove it, and check who can write the folder"
+_FOREIGN_REMEDY: Final = "remove it; symbolic links are followed with follow.links=true"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +69,29 @@ class Folders:
     """Access to folders and files below one root. Thread-safe.
 
     All paths are absolute. Links are followed only in the root's own path, which is
-    from the configuration.
+    from the configuration. What is opened for reading is a regular file: nothing that
+    waits for a writer, or has no end.
 
     Args:
         root: An absolute path.
         modes: Permissions of new folders and files.
+        foreign: Whether files are those of other programs: refused with
+            `FormatRefused` instead of `CorruptData`.
+        links: Whether links are followed below the root, too.
     """
 
-    def __init__(self, root: Path, modes: Modes) -> None:
+    def __init__(
+        self,
+        root: Path,
+        modes: Modes,
+        *,
+        foreign: bool = False,
+        links: bool = False,
+    ) -> None:
         self._root = str(root)
         self._modes = modes
+        self._foreign, self._links = foreign, links
+        self._reading = _READING if links else _READING | os.O_NOFOLLOW
         self._known: OrderedDict[str, Folder] = OrderedDict()
         self._lock = forks.Lock()
 
@@ -133,19 +148,19 @@ class Folders:
 
         Raises:
             FileNotFoundError: There is none.
-            CorruptData: data_loss; it is a link, a folder, a pipe or a device.
+            CorruptData, FormatRefused: It is a link, a folder, a pipe or a device.
         """
         folder, name = self._split(path)
         try:
-            fd = os.open(name, _READING, dir_fd=folder.fd)
+            fd = os.open(name, self._reading, dir_fd=folder.fd)
         except OSError as error:
             if error.errno in _NOT_OPENED:
-                raise _irregular(path) from None
+                raise self._refused(path) from None
             raise
         try:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
-                raise _irregular(path)
+                raise self._refused(path)
         except BaseException:
             os.close(fd)
             raise
@@ -159,9 +174,22 @@ class Folders:
             CorruptData: data_loss; it is something else.
         """
         folder, name = self._split(path)
-        status = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
+        status = os.stat(name, dir_fd=folder.fd, follow_symlinks=self._links)
         if not stat.S_ISREG(status.st_mode):
-            raise _irregular(path)
+            raise self._refused(path)
+        return status
+
+    def entry(self, path: str) -> os.stat_result:
+        """Return the status of a regular file or a folder.
+
+        Raises:
+            FileNotFoundError: There is none.
+            CorruptData, FormatRefused: It is something else.
+        """
+        folder, name = self._split(path)
+        status = os.stat(name, dir_fd=folder.fd, follow_symlinks=self._links)
+        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+            raise self._refused(path)
         return status
 
     def remove(self, path: str) -> None:
@@ -252,6 +280,27 @@ class Folders:
         finally:
             os.close(fd)
 
+    def statuses(self, path: str) -> Iterator[tuple[str, os.stat_result]]:
+        """The names in a folder, with the status of each.
+
+        A link that is not followed, or leads nowhere, has its own status.
+        """
+        folder = self.get(path)
+        fd = os.open(".", _LISTING, dir_fd=folder.fd)
+        try:
+            with os.scandir(fd) as entries:
+                for entry in entries:
+                    with contextlib.suppress(FileNotFoundError):
+                        yield entry.name, self._status_of(entry)
+        finally:
+            os.close(fd)
+
+    def _status_of(self, entry: os.DirEntry[str]) -> os.stat_result:
+        if self._links:
+            with contextlib.suppress(FileNotFoundError):
+                return entry.stat()
+        return entry.stat(follow_symlinks=False)
+
     def ages(self, path: str) -> dict[str, float]:
         """The regular files in a folder, and the seconds since each was written."""
         now, found = time.time(), {}
@@ -276,7 +325,7 @@ class Folders:
         """Sync a file or a folder."""
         if self._is_below(path):
             folder, name = self._split(path)
-            fd = os.open(name, _READING, dir_fd=folder.fd)
+            fd = os.open(name, _READING | os.O_NOFOLLOW, dir_fd=folder.fd)
         else:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -302,7 +351,7 @@ class Folders:
         return path.startswith(f"{self._root}/")
 
     def _reach(self, path: str) -> Folder:
-        if not self._is_below(path):
+        if not self._is_below(path) or self._links:
             return Folder(os.open(path, _REFERENCE))
         folder = Folder(os.open(self._root, _REFERENCE))
         for name in path[len(self._root) + 1 :].split("/"):
@@ -315,14 +364,18 @@ class Folders:
             except NotADirectoryError:
                 status = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
                 if stat.S_ISLNK(status.st_mode):
-                    msg = f"{path} contains a symbolic link, {name!r}"
-                    raise CorruptData(msg, remedy=_REMEDY) from None
+                    what = f"{path} contains a symbolic link, {name!r}"
+                    raise self._error(what) from None
                 raise
         return folder
 
+    def _refused(self, path: str) -> StreamError:
+        return self._error(f"{path!r} is not a regular file")
 
-def _irregular(path: str) -> CorruptData:
-    return CorruptData(f"{path} is not a regular file", remedy=_REMEDY)
+    def _error(self, what: str) -> StreamError:
+        if self._foreign:
+            return FormatRefused(what, remedy=_FOREIGN_REMEDY)
+        return CorruptData(what, remedy=_REMEDY)
 
 
 def is_own(status: os.stat_result) -> bool:

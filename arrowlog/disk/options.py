@@ -224,3 +224,13 @@ WRITING_OPTIONS: Final = (
     ),
 )
 """Options of segments and durability."""
+
+LINKS_OPTION: Final = Option(
+    "follow.links",
+    "Follow symbolic links below the path, also out of it. Set true only if you trust "
+    "every program that writes there.",
+    BOOLEAN,
+    default="false",
+    applies=frozenset({"read", "spark"}),
+)
+"""Of files of other programs."""

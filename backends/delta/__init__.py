@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from streamfactory.backends.delta.options import OPTIONS
 from streamfactory.spi import Backend, hookimpl
-from streamfactory.spi.hooks import import_later, require_installed
+from streamfactory.spi.hooks import import_later
 from streamfactory.tables import check_options
 
 __all__ = ["streamfactory_backend"]
-
-require_installed("deltalake")
 
 
 @hookimpl

@@ -6,41 +6,58 @@ import json
 import re
 import threading
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
-from streamfactory.spi import (
-    FormatRefused,
-    OffsetOutOfRange,
-    Unsupported,
+from streamfactory.backends.delta.actions import (
+    MOST_VERSIONS,
+    Damaged,
+    File,
+    Metadata,
+    Protocol,
+    damaged,
+    file_of,
+    metadata_of,
+    protocol_of,
+    time_of,
 )
-from streamfactory.tables import Kept, Oldest, check_size, missing_table
+from streamfactory.spi import FormatRefused, OffsetOutOfRange, Unsupported
+from streamfactory.tables import Kept, Oldest, missing_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from streamfactory.tables import TableFiles
 
 FOLDER: Final = "_delta_log"
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
-_CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(\..+)?\.parquet")
+_CHECKPOINT: Final = re.compile(
+    r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9A-Fa-f-]{36})?\.(?:parquet|json)"
+)
 _KEPT: Final = 64
 """Commits whose actions are kept: a commit is read by plans and by readers."""
-_LAST_MS: Final = 253_402_300_800_000
-"""The year 10000: later times are damaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Actions:
-    """What one commit did."""
+    """What one commit did, or what a file of a checkpoint has."""
 
     version: int
-    time_ms: int | None
-    add: list[Mapping[str, Any]] = field(default_factory=list)
-    remove: list[Mapping[str, Any]] = field(default_factory=list)
-    cdc: list[Mapping[str, Any]] = field(default_factory=list)
-    metadata: Mapping[str, Any] | None = None
-    protocol: bool = False
-    """Whether it changed what a reader must support."""
+    time_ms: int | None = None
+    add: list[File] = field(default_factory=list)
+    remove: list[File] = field(default_factory=list)
+    cdc: list[File] = field(default_factory=list)
+    metadata: Metadata | None = None
+    protocol: Protocol | None = None
+    sidecars: list[str] = field(default_factory=list)
+    """Paths of the other files of a checkpoint."""
+
+
+class Listing(NamedTuple):
+    """The files of a log at one look."""
+
+    commits: set[int]
+    checkpoints: dict[int, list[str]]
+    """By version: the files of a checkpoint that is complete."""
 
 
 @final
@@ -53,7 +70,7 @@ class DeltaLog:
     """
 
     def __init__(self, files: TableFiles, most: int) -> None:
-        self._files = files
+        self.files = files
         self._most = most
         self._lock = threading.Lock()
         self._newest = -1
@@ -70,21 +87,20 @@ class DeltaLog:
             TopicNotFound: permanent; there is no log.
         """
         with self._lock:
-            stamp = self._files.stamp(_path(self._newest)) if self._stamp else None
+            stamp = self.files.stamp(_path(self._newest)) if self._stamp else None
             if stamp is None or stamp != self._stamp:
                 self.generation += 1
                 self._kept.clear()
                 self._stamp = None
-                self._newest = max(self._listed()[0])
-                self._stamp = self._files.stamp(_path(self._newest))
-            while stamp := self._files.stamp(_path(self._newest + 1)):
-                check_size(_path(self._newest + 1), stamp[0], self._most)
+                self._newest = max(self.listed().commits)
+                self._stamp = self.files.stamp(_path(self._newest))
+            while stamp := self.files.stamp(_path(self._newest + 1)):
                 self._newest, self._stamp = self._newest + 1, stamp
             return self._newest
 
     def oldest(self) -> Oldest:
         """The first version that can be listed, and all versions behind it."""
-        commits, checkpoints = self._listed()
+        commits, checkpoints = self.listed()
         newest = max(commits)
         first = newest
         while first - 1 in commits:
@@ -101,19 +117,30 @@ class DeltaLog:
         Raises:
             OffsetOutOfRange: data_loss; the log was cleaned.
             FormatRefused: permanent; the file is too long, or no commit.
+            CorruptData: data_loss; an action is damaged.
         """
         kept = self._kept.get(version)
         if kept is not None:
             return kept
         try:
-            content = self._files.read(_path(version), self._most)
+            actions = self.read_file(version, _path(version))
         except FileNotFoundError as error:
             what = f"commit {version} is no longer in the log of the table"
             raise OffsetOutOfRange(what) from error
-        actions = _parsed(version, content)
         if actions.time_ms is None:
             actions = replace(actions, time_ms=self._modified_ms(version))
         return self._kept.add(version, actions)
+
+    def read_file(self, version: int, path: str) -> Actions:
+        """The actions of a file in JSON.
+
+        Raises:
+            FileNotFoundError: It does not exist.
+            FormatRefused: permanent; the file is too long, or no commit.
+            CorruptData: data_loss; an action is damaged.
+        """
+        content = self.files.read(path, self._most)
+        return gathered(version, _actions(version, content))
 
     def at_time(self, timestamp_ms: int) -> int | None:
         """The first version at or after a time; None where there is none.
@@ -135,49 +162,93 @@ class DeltaLog:
                 high = middle
         return low if low < end else None
 
-    def _modified_ms(self, version: int) -> int | None:
-        """When the file of a commit was written: its time, where it states none."""
-        stamp = self._files.stamp(_path(version))
-        return stamp[1] // 1_000_000 if stamp and stamp[1] else None
+    def listed(self) -> Listing:
+        """The commits and checkpoints that there are now.
 
-    def _listed(self) -> tuple[set[int], set[int]]:
-        names = self._files.sizes(FOLDER)
-        for name, size in names.items():
-            if name.endswith(".json"):  # deltalake reads these, and has no limit
-                check_size(f"{FOLDER}/{name}", size, self._most)
+        Raises:
+            TopicNotFound: permanent; there is no log.
+            FormatRefused: permanent; it has no commit, or a version beyond what an
+                offset can name.
+        """
+        names = self.files.sizes(FOLDER)
         commits = {int(m[1]) for name in names if (m := _COMMIT.fullmatch(name))}
-        found = (_CHECKPOINT.fullmatch(name) for name in names)
-        checkpoints = {int(m[1]) for m in found if m}
         if not commits:
             if names:
-                what = f"the log of the table at {self._files.location!r} has no commit"
+                what = f"the log of the table at {self.files.location!r} has no commit"
                 raise FormatRefused(what)
-            raise missing_table(self._files, "delta", f"{FOLDER} folder")
-        return commits, checkpoints
+            raise missing_table(self.files, "delta", f"{FOLDER} folder")
+        if max(commits) > MOST_VERSIONS:
+            what = f"the log of the table at {self.files.location!r} has the version "
+            what += f"{max(commits)}: versions beyond {MOST_VERSIONS} are unsupported"
+            raise FormatRefused(what)
+        return Listing(commits, _checkpoints(names))
+
+    def _modified_ms(self, version: int) -> int | None:
+        """When the file of a commit was written: its time, where it states none."""
+        stamp = self.files.stamp(_path(version))
+        return stamp[1] // 1_000_000 if stamp and stamp[1] else None
+
+
+def gathered(version: int, found: Iterator[tuple[str, Mapping[str, Any]]]) -> Actions:
+    """Validate actions, each a name and a body.
+
+    Raises:
+        CorruptData: data_loss; an action is damaged.
+    """
+    lists: dict[str, list[File]] = {"add": [], "remove": [], "cdc": []}
+    metadata = protocol = time_ms = None
+    sidecars: list[str] = []
+    try:
+        for name, body in found:
+            if name in lists:
+                lists[name].append(file_of(body))
+            elif name == "metaData":
+                metadata = metadata_of(body)
+            elif name == "protocol":
+                protocol = protocol_of(body)
+            elif name == "commitInfo":
+                time_ms = time_of(body)
+            elif name == "sidecar":
+                sidecars.append(str(body.get("path")))
+    except Damaged as error:
+        raise damaged(version, error) from error
+    return Actions(
+        version,
+        time_ms,
+        **lists,
+        metadata=metadata,
+        protocol=protocol,
+        sidecars=sidecars,
+    )
 
 
 def _path(version: int) -> str:
     return f"{FOLDER}/{version:020}.json"
 
 
-def _parsed(version: int, content: bytes) -> Actions:
-    lists: dict[str, list[Mapping[str, Any]]] = {"add": [], "remove": [], "cdc": []}
-    metadata, time_ms, protocol = None, None, False
-    for number, line in enumerate(content.splitlines(), 1):
-        if not line.strip():
+def _checkpoints(names: Mapping[str, int]) -> dict[int, list[str]]:
+    """The checkpoints that are complete, by version: one of several of a version."""
+    whole: dict[int, list[str]] = {}
+    parts: dict[tuple[int, int], list[str]] = {}
+    for name in sorted(names):
+        matched = _CHECKPOINT.fullmatch(name)
+        if matched is None:
             continue
-        action = _action(version, number, line)
-        for name, body in action.items():
-            if name in lists:
-                lists[name].append(body)
-            elif name == "metaData":
-                metadata = body
-            elif name == "protocol":
-                protocol = True
-            elif name == "commitInfo":
-                time = body.get("inCommitTimestamp") or body.get("timestamp")
-                time_ms = time if type(time) is int and 0 < time < _LAST_MS else None
-    return Actions(version, time_ms, **lists, metadata=metadata, protocol=protocol)
+        version, path = int(matched[1]), f"{FOLDER}/{name}"
+        if matched[2] is None:
+            whole[version] = [path]
+        else:
+            parts.setdefault((version, int(matched[3])), []).append(path)
+    for (version, count), found in parts.items():
+        if len(found) == count:
+            whole.setdefault(version, found)
+    return whole
+
+
+def _actions(version: int, content: bytes) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for number, line in enumerate(content.splitlines(), 1):
+        if line.strip():
+            yield from _action(version, number, line).items()
 
 
 def _action(version: int, number: int, line: bytes) -> dict[str, Mapping[str, Any]]:

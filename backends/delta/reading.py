@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamfactory.backends.delta.table import DeltaTable
-from streamfactory.tables import TableConsumerFactory, TableFiles, client_options
+from streamfactory.tables import TableConsumerFactory, TableFiles
 
 if TYPE_CHECKING:
     from streamfactory.tables import Table
@@ -16,7 +16,6 @@ class DeltaConsumerFactory(TableConsumerFactory):
 
     def open_table(self) -> Table:
         config = self.config
-        files = TableFiles.of(config)
-        table = DeltaTable(config, files, client_options(config))
+        table = DeltaTable(config, TableFiles.of(config))
         table.identity()
         return table

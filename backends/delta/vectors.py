@@ -15,13 +15,18 @@ from uuid import UUID
 import numpy as np
 
 from streamfactory.spi import CorruptData, FormatRefused
-from streamfactory.tables import MOST_MARKED, PieceGone, check_size, relative_path
+from streamfactory.tables import (
+    MOST_MARKED,
+    PieceGone,
+    check_size,
+    path_below,
+    relative_path,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import NDArray
 
+    from streamfactory.backends.delta.actions import Vector
     from streamfactory.tables import Piece, TableFiles
 
 _MAGIC: Final = 1681511377
@@ -80,13 +85,13 @@ def chosen_rows(
 
 
 def marked_rows(
-    files: TableFiles, vector: Mapping[str, Any], location: str, most: int
+    files: TableFiles, vector: Vector, location: str, most: int
 ) -> NDArray[np.int64]:
     """Numbers of the rows that a deletion vector marks, rising.
 
     Args:
         files: Of the table.
-        vector: The descriptor in the log.
+        vector: As the log describes it.
         location: Of the table, for messages.
         most: Bytes that the vector may have.
 
@@ -95,32 +100,21 @@ def marked_rows(
         CorruptData: data_loss; the vector is damaged.
         FormatRefused: permanent; it is too large, or outside of the table.
     """
+    check_size("a deletion vector", vector.size, most)
+    if vector.rows > MOST_MARKED:
+        what = f"a deletion vector of the table marks {vector.rows} rows, more than "
+        what += f"{MOST_MARKED}"
+        raise FormatRefused(
+            what, remedy="rewrite the file with REORG TABLE ... APPLY (PURGE)"
+        )
     try:
-        kind, text = vector["storageType"], vector["pathOrInlineDv"]
-        size, cardinality = vector["sizeInBytes"], vector["cardinality"]
-        numbers = (size, cardinality, vector.get("offset") or 0)
-        if any(type(number) is not int or number < 0 for number in numbers):
-            raise ValueError(numbers)
-        check_size("a deletion vector", size, most)
-        if cardinality > MOST_MARKED:
-            what = f"a deletion vector of the table marks {cardinality} rows, more than"
-            what += f" {MOST_MARKED}"
-            raise FormatRefused(
-                what, remedy="rewrite the file with REORG TABLE ... APPLY (PURGE)"
-            )
-        if kind == "i":
-            body = _decoded(text)[:size]
+        if vector.kind == "i":
+            body = _decoded(vector.text)[: vector.size]
         else:
-            path = _path(kind, text, location)
-            body = _stored(files, path, numbers[2], size)
-        return _rows(body, cardinality)
-    except (
-        KeyError,
-        TypeError,
-        AttributeError,
-        IndexError,
-        ValueError,
-    ) as error:
+            path = _path(vector.kind, vector.text, location)
+            body = _stored(files, path, vector.offset, vector.size)
+        return _rows(body, vector.rows)
+    except (IndexError, ValueError) as error:
         if isinstance(error, (CorruptData, FormatRefused)):
             raise
         what = f"a deletion vector of the table is damaged: {error}"
@@ -133,8 +127,7 @@ def _path(kind: str, text: str, location: str) -> str:
         path = f"{prefix}/" if prefix else ""
         return relative_path(f"{path}deletion_vector_{name}.bin", location)
     if kind == "p":
-        below = text.removeprefix(location.rstrip("/") + "/")
-        return relative_path(below, location)
+        return path_below(location, text)
     what = f"its storage type is {kind!r}"
     raise ValueError(what)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from streamfactory.arrowlog.disk.options import LINKS_OPTION
 from streamfactory.spi import BOOLEAN, PATH, SIZE, Claims, Option, choice
 
 STREAM: Final = "stream"
@@ -49,6 +50,7 @@ OPTIONS: Final = (
         minimum=1024,
         applies=_READ,
     ),
+    LINKS_OPTION,
     Option(
         "memory.map",
         "Memory-map complete files; false copies, for files that may be truncated.",

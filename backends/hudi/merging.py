@@ -51,6 +51,9 @@ class Merger:
             Unsupported: misuse; this process was forked from one that has read.
         """
         _guard.check()
+        # hudi-rs opens files by their paths, whatever they are.
+        if found.base is not None:
+            _open(files, found.base).close()
         for path in found.logs:
             _check_log(files, path)
         options = hudi.HudiReadOptions()
@@ -95,12 +98,7 @@ def _check_log(files: TableFiles, path: str) -> None:
     Each block is the magic, its length, its content, and last its length with the magic
     again.
     """
-    try:
-        source = files.open(path)
-    except FileNotFoundError as error:
-        what = f"{path!r} does not exist"
-        raise PieceGone(what) from error
-    with source:
+    with _open(files, path) as source:
         size, at = source.size(), 0
         while at < size:
             head = source.read_at(len(_MAGIC) + _SIZE, at)
@@ -114,3 +112,11 @@ def _check_log(files: TableFiles, path: str) -> None:
                 what = f"the log file {path!r} is damaged at byte {at}"
                 raise CorruptData(what, remedy="restore the file from a copy")
             at = end
+
+
+def _open(files: TableFiles, path: str) -> pa.NativeFile:
+    try:
+        return files.open(path)
+    except FileNotFoundError as error:
+        what = f"{path!r} does not exist"
+        raise PieceGone(what) from error

@@ -28,12 +28,15 @@ from streamfactory.tables import (
     UPDATE_AFTER,
     Chunk,
     Commit,
+    FileColumns,
     Layout,
+    Match,
     Oldest,
     Piece,
     PieceGone,
+    StreamColumns,
     Table,
-    conform_rows,
+    by_name,
 )
 
 if TYPE_CHECKING:
@@ -73,6 +76,7 @@ class HudiTable(Table):
         self._files = files
         self._slices = SliceRows(files, merger)
         self._timeline = Timeline(files, config["log.max.bytes"])
+        self._columns = StreamColumns(by_name)
         self._lock = threading.Lock()
         self._seen: View | None = None
         self._seen_at = 0.0
@@ -149,8 +153,7 @@ class HudiTable(Table):
         raise ConfigError(what, remedy=START_REMEDY)
 
     def schema(self) -> pa.Schema:
-        found = self._look()
-        return self._schema_at(found, len(found.commits) - 1)
+        return self._opened()
 
     def snapshot(self, commit: Commit) -> Sequence[Piece]:
         if commit.ordinal == _EMPTY.ordinal:
@@ -218,25 +221,38 @@ class HudiTable(Table):
             what = f"commit {detail['ordinal']} is no longer in the timeline"
             raise PieceGone(what)
         index = -1 if index is None else index
-        schema = self._schema_at(found, max(index, 0))
-        names = [n for n in schema.names if fields is None or n in fields]
-        schema = pa.schema([schema.field(name) for name in names])
+        self._opened()
+        later = self._schema_at(found, max(index, 0))
+        schema = self._columns.wanted(detail["ordinal"], later, fields)
+        names = schema.names
         if "written" in detail:
             chunks = self._slices.changed(found, index, detail["written"], names, rows)
         else:
             files = Slice(detail["base"], detail["logs"])
             batches = self._slices.rows(found, index, files, names, skip, rows)
             chunks = ((first, batch, None) for first, batch in batches)
+        columns, given = None, None
         for first, batch, kinds in chunks:
             drop = max(0, skip - first)
             if drop >= batch.num_rows:
                 continue
-            conformed = conform_rows(batch.slice(drop), schema, {}, piece.path)
+            if columns is None or batch.schema != given:  # the files before had others
+                given = batch.schema
+                columns = FileColumns(given, schema, Match(), {}, piece.path)
             yield Chunk(
-                conformed,
+                columns.convert(batch.slice(drop)),
                 first + drop,
                 changes=None if kinds is None else kinds.slice(drop),
             )
+
+    def _opened(self) -> pa.Schema:
+        """The columns as of when the stream was opened."""
+        found = self._look()
+        last = len(found.commits) - 1
+        newest = self._commit(found, last).ordinal if found.commits else 0
+        return self._columns.opened(
+            self.identity(), newest, lambda: self._schema_at(found, last)
+        )
 
     def _slice_piece(self, found: View, index: int, files: Slice, change: str) -> Piece:
         detail = {

@@ -21,7 +21,7 @@ from streamfactory.spi import (
     StreamError,
     Unsupported,
 )
-from streamfactory.tables import Kept, check_avro_file, missing_table, relative_path
+from streamfactory.tables import Kept, check_avro_file, missing_table, path_below
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -180,29 +180,6 @@ class IcebergMetadata:
         return metadata
 
 
-def path_in(table: str, path: str) -> str:
-    """The path of a file below the table, as the table's metadata names it.
-
-    Args:
-        table: Location of the table, as its metadata has it.
-        path: Absolute.
-
-    Raises:
-        FormatRefused: permanent; it lies outside of the table.
-    """
-    root, found = _plain(table), _plain(path)
-    below = found.removeprefix(root + "/")
-    if below == found:
-        below = ""
-    # The metadata of Iceberg does not encode paths: what is written is the name.
-    return relative_path(below.replace("%", "%25") or f"//{path}", table)
-
-
-def _plain(location: str) -> str:
-    text = location.removeprefix("file://").rstrip("/")
-    return text.replace("s3a://", "s3://", 1)
-
-
 @final
 class _TableIO(FileIO):
     """Opens metadata by absolute location, only below the table."""
@@ -214,7 +191,7 @@ class _TableIO(FileIO):
         self._most = most
 
     def new_input(self, location: str) -> InputFile:
-        return _Input(self._files, path_in(self._location, location), self._most)
+        return _Input(self._files, path_below(self._location, location), self._most)
 
     def new_output(self, location: str) -> OutputFile:
         what = "tables are not written"

@@ -1,89 +1,108 @@
-"""Arrow schemas of Iceberg tables, and which columns of a file are theirs."""
+"""Arrow schemas of Iceberg tables, with the field ids that identify columns."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 import pyarrow as pa
+from pyiceberg.exceptions import ValidationError
 from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import index_by_id
 
-from streamfactory.spi import FormatRefused
-from streamfactory.tables import file_schema
+from streamfactory.spi import CorruptData, FormatRefused
+from streamfactory.tables import FIELD_ID, Match, by_id
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from pyiceberg.manifest import DataFile
     from pyiceberg.schema import Schema
-
-    from streamfactory.tables import TableFiles
-
-_ID = b"PARQUET:field_id"
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.snapshots import Snapshot
+    from pyiceberg.types import NestedField
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
-    """The columns of a table as Arrow has them, with 32-bit offsets."""
-    found = schema_to_pyarrow(schema, include_field_ids=False)
+    """The columns of a table as Arrow has them, with ids and 32-bit offsets."""
+    try:
+        found = schema_to_pyarrow(schema, include_field_ids=True)
+    except (NotImplementedError, TypeError, ValidationError) as error:
+        what = f"the table has a type that is unsupported: {error}"
+        raise FormatRefused(what[:300]) from error
     return pa.schema([_small(field) for field in found])
 
 
 @final
-class FileSchema:
-    """The columns wanted of the files of a table.
+class TableSchemas:
+    """The schemas that a table has had, as of one look.
 
     Args:
-        schema: Of the table, as of the commit.
-        fields: Names wanted; None means all.
+        metadata: Of the table.
     """
 
-    def __init__(self, schema: Schema, fields: Sequence[str] | None) -> None:
-        whole = arrow_schema(schema)
-        names = [n for n in whole.names if fields is None or n in fields]
-        self.wanted = pa.schema([whole.field(name) for name in names])
-        self._ids = {f.field_id: f for f in schema.fields if f.name in names}
-        self._nested = schema_to_pyarrow(schema, include_field_ids=True)
+    def __init__(self, metadata: TableMetadata) -> None:
+        self.metadata = metadata
+        self._by_number = {one.schema_id: one for one in metadata.schemas}
+        schemas = [*metadata.schemas, metadata.schema()]
+        # A field keeps its id and its initial default; its type is the last one.
+        self._fields = {
+            number: field
+            for schema in schemas
+            for number, field in index_by_id(schema).items()
+        }
+        self._defaults = {
+            number: field.initial_default
+            for number, field in self._fields.items()
+            if field.initial_default is not None
+        }
 
-    def columns(self, files: TableFiles, path: str) -> dict[str, str]:
-        """Columns of a file by their name there, each with its name in the table.
+    def at(self, snapshot: Snapshot) -> Schema:
+        """The schema as of a snapshot."""
+        number = snapshot.schema_id
+        found = None if number is None else self._by_number.get(number)
+        return found or self.metadata.schema()
+
+    def matching(self, file: DataFile, path: str) -> Match:
+        """How the columns of a data file are those of the table.
+
+        A column that the file does not have has its value of an identity partition, its
+        initial default, or null.
+
+        Args:
+            file: A data file, or a delete file of the same partition.
+            path: Of the file, for messages.
 
         Raises:
-            FormatRefused: permanent; the file has no field ids, or a field within a
-                column had another name when it was written.
+            CorruptData: data_loss; the value of a partition is not of its column's
+                type.
         """
-        found = file_schema(files, path)
-        columns = {}
-        for field in found:
-            number = _id(field)
-            if number is None:
-                what = f"column {field.name!r} of {path!r} has no field id"
-                raise FormatRefused(what, remedy="rewrite the data files of the table")
-            if number in self._ids:
-                name = self._ids[number].name
-                _check_nested(field, self._nested.field(name), path)
-                columns[field.name] = name
-        return columns
+        values = dict(self._defaults)
+        spec = self.metadata.specs().get(file.spec_id)
+        for at, field in enumerate(() if spec is None else spec.fields):
+            if str(field.transform) == "identity" and field.source_id in self._fields:
+                values[field.source_id] = file.partition[at]
+        defaults = {
+            number: _scalar(value, self._fields[number], path)
+            for number, value in values.items()
+        }
+        return Match(by_id, by_id, defaults)
 
 
-def _id(field: pa.Field) -> int | None:
-    text = (field.metadata or {}).get(_ID)
-    return None if text is None or not text.isdigit() else int(text)
-
-
-def _check_nested(file: pa.Field, table: pa.Field, path: str) -> None:
-    """Refuse fields of structs that were renamed: values are matched by name."""
-    if pa.types.is_struct(file.type) and pa.types.is_struct(table.type):
-        by_id = {_id(child): child for child in table.type}
-        for child in file.type:
-            known = by_id.get(_id(child))
-            if known is not None and known.name != child.name:
-                what = f"field {child.name!r} of column {file.name!r} in {path!r} is "
-                what += f"{known.name!r} in the table"
-                raise FormatRefused(what, remedy="rewrite the data files of the table")
-            if known is not None:
-                _check_nested(child, known, path)
+def _scalar(value: Any, field: NestedField, path: str) -> pa.Scalar:
+    kind = _small_type(schema_to_pyarrow(field.field_type))
+    try:
+        if value is not None and pa.types.is_temporal(kind) and type(value) is int:
+            width = pa.int32() if kind.bit_width == 32 else pa.int64()
+            return pa.scalar(value, width).cast(kind)
+        return pa.scalar(getattr(value, "bytes", value), kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        what = f"column {field.name!r} of {path!r} has the value "
+        what += f"{str(value)[:100]!r}, which is no {kind}"
+        raise CorruptData(what) from error
 
 
 def _small(field: pa.Field) -> pa.Field:
-    return field.with_type(_small_type(field.type)).remove_metadata()
+    number = by_id(field)
+    metadata = None if number is None else {FIELD_ID: str(number).encode()}
+    return field.with_type(_small_type(field.type)).with_metadata(metadata)
 
 
 def _small_type(kind: pa.DataType) -> pa.DataType:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, final
 
-import pyarrow as pa
 from pyiceberg.manifest import (
     DataFileContent,
     FileFormat,
@@ -15,8 +14,8 @@ from pyiceberg.manifest import (
 from pyiceberg.table.snapshots import Operation
 
 from streamfactory.backends.iceberg.deletes import chosen_rows, targets
-from streamfactory.backends.iceberg.metadata import IcebergMetadata, path_in
-from streamfactory.backends.iceberg.schemas import FileSchema, arrow_schema
+from streamfactory.backends.iceberg.metadata import IcebergMetadata
+from streamfactory.backends.iceberg.schemas import TableSchemas, arrow_schema
 from streamfactory.spi import ConfigError, FormatRefused, OffsetOutOfRange
 from streamfactory.tables import (
     APPENDS,
@@ -25,21 +24,26 @@ from streamfactory.tables import (
     START_REMEDY,
     Chunk,
     Commit,
+    FileColumns,
     Layout,
     Oldest,
     Piece,
+    StreamColumns,
     Table,
-    conform_rows,
+    bare,
+    by_id,
+    check_ids,
     count_rows,
+    open_parquet,
+    path_below,
     select_rows,
-    stream_rows,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
+    import pyarrow as pa
     from pyiceberg.manifest import DataFile, ManifestEntry
-    from pyiceberg.schema import Schema
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.snapshots import Snapshot
 
@@ -69,9 +73,10 @@ class IcebergTable(Table):
         self._appends = config["changes"] == APPENDS
         self._files = files
         self._metadata = IcebergMetadata(files, config["log.max.bytes"])
+        self._columns = StreamColumns(by_id)
 
     def identity(self) -> str:
-        return str(self._metadata.current().table_uuid)
+        return self._opened()[0]
 
     def newest(self) -> Commit:
         line = _main_line(self._metadata.current())
@@ -126,7 +131,7 @@ class IcebergTable(Table):
         raise ConfigError(what, remedy=START_REMEDY)
 
     def schema(self) -> pa.Schema:
-        return arrow_schema(self._metadata.current().schema())
+        return bare(self._opened()[1])
 
     def snapshot(self, commit: Commit) -> Sequence[Piece]:
         metadata, snapshot = self._find(commit)
@@ -135,7 +140,8 @@ class IcebergTable(Table):
         live = [e for e in self._entries(metadata, snapshot) if _is_live(e)]
         data = sorted((e for e in live if _is_data(e)), key=_data_sequence)
         deletes = [e for e in live if not _is_data(e)]
-        return [self._piece(metadata, e, snapshot, deletes, INSERT) for e in data]
+        schemas = TableSchemas(metadata)
+        return [self._piece(schemas, e, snapshot, deletes, INSERT) for e in data]
 
     def changes(self, commit: Commit) -> Sequence[Piece]:
         metadata, snapshot = self._find(commit)
@@ -165,11 +171,12 @@ class IcebergTable(Table):
             and _data_sequence(e) < commit.ordinal
             and (_is_live(e) or e.snapshot_id == own)
         ]
-        pieces = [self._piece(metadata, e, snapshot, before, DELETE) for e in removed]
+        schemas = TableSchemas(metadata)
+        pieces = [self._piece(schemas, e, snapshot, before, DELETE) for e in removed]
         marks = [e for e in added if not _is_data(e)]
-        pieces += self._marked(metadata, marks, before, snapshot)
+        pieces += self._marked(schemas, marks, before, snapshot)
         data = [e for e in added if _is_data(e)]
-        return pieces + [self._piece(metadata, e, snapshot, (), INSERT) for e in data]
+        return pieces + [self._piece(schemas, e, snapshot, (), INSERT) for e in data]
 
     def has_changes(self, commit: Commit) -> bool:
         _, snapshot = self._find(commit)
@@ -179,24 +186,28 @@ class IcebergTable(Table):
         self, piece: Piece, skip: int, fields: Sequence[str] | None, rows: int
     ) -> Generator[Chunk]:
         detail: Any = piece.detail
-        schema = FileSchema(detail["schema"], fields)
+        later = arrow_schema(detail["schema"])
+        wanted = self._columns.wanted(detail["ordinal"], later, fields)
         chosen = chosen_rows(self._files, piece, detail)
-        names = schema.columns(self._files, piece.path)
-        found = stream_rows(
-            self._files, piece.path, columns=[*names], skip=skip, most=rows
+        with open_parquet(self._files, piece.path) as file:
+            check_ids(file.schema, piece.path)
+            match, path = detail["match"], piece.path
+            columns = FileColumns(file.schema, wanted, match, {}, path)
+            for batch, first in file.stream(columns.names, skip, rows):
+                chunk = Chunk(columns.convert(batch), first)
+                if chosen is not None:
+                    chunk = select_rows(chunk, chosen[0], inside=chosen[1])
+                yield chunk
+
+    def _opened(self) -> tuple[str, pa.Schema]:
+        """The table's id, and its columns as of when the stream was opened."""
+        now = self._metadata.current()
+        identity, last = str(now.table_uuid), now.current_snapshot()
+        newest = 0 if last is None else _sequence(last)
+        columns = self._columns.opened(
+            identity, newest, lambda: arrow_schema(now.schema())
         )
-        for batch, first in found:
-            renamed = batch.rename_columns([names[n] for n in batch.schema.names])
-            constants = {
-                name: value
-                for name, value in detail["constants"].items()
-                if name in schema.wanted.names and name not in renamed.schema.names
-            }
-            conformed = conform_rows(renamed, schema.wanted, constants, piece.path)
-            chunk = Chunk(conformed, first)
-            if chosen is not None:
-                chunk = select_rows(chunk, chosen[0], inside=chosen[1])
-            yield chunk
+        return identity, columns
 
     def _changes_rows(self, snapshot: Snapshot) -> bool:
         summary = snapshot.summary
@@ -237,13 +248,13 @@ class IcebergTable(Table):
 
     def _piece(
         self,
-        metadata: TableMetadata,
+        schemas: TableSchemas,
         entry: ManifestEntry,
         snapshot: Snapshot,
         deletes: Sequence[ManifestEntry],
         change: str,
     ) -> Piece:
-        file = entry.data_file
+        metadata, file = schemas.metadata, entry.data_file
         _check_format(file, snapshot)
         applied = [
             _delete_path(metadata, e.data_file, snapshot)
@@ -251,16 +262,16 @@ class IcebergTable(Table):
             if _data_sequence(e) >= _data_sequence(entry)
             and _partition(e) == _partition(entry)
         ]
-        schema = _schema_of(metadata, snapshot)
+        path = path_below(metadata.location, file.file_path)
         detail = {
-            "schema": schema,
-            "constants": _constants(metadata, schema, file),
+            "schema": schemas.at(snapshot),
+            "ordinal": _sequence(snapshot),
+            "match": schemas.matching(file, path),
             "deletes": applied,
             "name": file.file_path,
             "only": False,
             "before": (),
         }
-        path = path_in(metadata.location, file.file_path)
         size = file.file_size_in_bytes
         # A manifest may state 0 rows for a file that has some: they are counted.
         span = file.record_count
@@ -270,7 +281,7 @@ class IcebergTable(Table):
 
     def _marked(
         self,
-        metadata: TableMetadata,
+        schemas: TableSchemas,
         marks: Sequence[ManifestEntry],
         before: Sequence[ManifestEntry],
         snapshot: Snapshot,
@@ -279,6 +290,7 @@ class IcebergTable(Table):
 
         A delete file applies to data files of its own partition.
         """
+        metadata = schemas.metadata
         older: dict[object, list[str]] = {}
         for entry in before:
             path = _delete_path(metadata, entry.data_file, snapshot)
@@ -288,14 +300,14 @@ class IcebergTable(Table):
             path = _delete_path(metadata, entry.data_file, snapshot)
             for name in targets(self._files, path):
                 found.setdefault(name, {})[path] = entry
-        schema = _schema_of(metadata, snapshot)
         for name, deletes in sorted(found.items()):
-            path = path_in(metadata.location, name)
+            path = path_below(metadata.location, name)
             same = dict.fromkeys(map(_partition, deletes.values()))
             mark = next(iter(deletes.values())).data_file
             detail = {
-                "schema": schema,
-                "constants": _constants(metadata, schema, mark),
+                "schema": schemas.at(snapshot),
+                "ordinal": _sequence(snapshot),
+                "match": schemas.matching(mark, path),
                 "deletes": list(deletes),
                 "name": name,
                 "only": True,
@@ -356,39 +368,4 @@ def _delete_path(metadata: TableMetadata, file: DataFile, snapshot: Snapshot) ->
         what = f"snapshot {snapshot.snapshot_id} has equality deletes"
         raise FormatRefused(what, remedy=_FORMATS)
     _check_format(file, snapshot)
-    return path_in(metadata.location, file.file_path)
-
-
-def _schema_of(metadata: TableMetadata, snapshot: Snapshot) -> Any:
-    for schema in metadata.schemas:
-        if schema.schema_id == snapshot.schema_id:
-            return schema
-    return metadata.schema()
-
-
-def _constants(
-    metadata: TableMetadata, schema: Schema, file: DataFile
-) -> dict[str, pa.Scalar]:
-    """Values of identity partitions, for files that do not repeat them.
-
-    Args:
-        metadata: Of the table.
-        schema: Of the rows that are made: its names are the keys.
-        file: A data file, or a delete file of the same partition.
-    """
-    spec = metadata.specs().get(file.spec_id)
-    names = {field.field_id: field.name for field in schema.fields}
-    kinds = arrow_schema(schema)
-    constants = {}
-    for at, field in enumerate(() if spec is None else spec.fields):
-        name = names.get(field.source_id)
-        if str(field.transform) == "identity" and name is not None:
-            constants[name] = _scalar(file.partition[at], kinds.field(name).type)
-    return constants
-
-
-def _scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
-    if value is not None and pa.types.is_temporal(kind) and isinstance(value, int):
-        width = pa.int32() if pa.types.is_date32(kind) else pa.int64()
-        return pa.scalar(value, width).cast(kind)
-    return pa.scalar(value, kind)
+    return path_below(metadata.location, file.file_path)

@@ -10,6 +10,7 @@ import pytest
 from tests.foreign.stage import NUMBERS
 
 import streamfactory
+from streamfactory.arrowlog.disk.folders import Folders, Modes
 from streamfactory.backends.file.foreign.arrowfile import ArrowFile
 from streamfactory.backends.file.foreign.folder import MANIFEST
 from streamfactory.backends.file.foreign.medium import Medium
@@ -23,7 +24,7 @@ def written(path: Path, rows: int) -> ArrowFile:
         writer.write_batch(
             pa.record_batch([pa.array(range(rows), pa.int64())], schema=NUMBERS)
         )
-    return ArrowFile(str(path), "auto", 1 << 30)
+    return ArrowFile(str(path), "auto", 1 << 30, Folders(path.parent, Modes()))
 
 
 @pytest.mark.parametrize("rows", [1, 400, 520, 600, 5_000, 8_000, 9_000, 100_000])

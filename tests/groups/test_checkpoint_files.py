@@ -293,3 +293,25 @@ def test_file_and_every_folder_that_gained_an_entry_are_synced_in_order(
     seen.clear()
     checkpoints.save("g", "0-of-1", NEW)
     assert seen == [("the file", True), ("a/b/g", True)]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.mkdir()],
+)
+def test_what_is_no_regular_file_is_refused_and_not_waited_for(
+    checkpoints: FileCheckpointStore, saved: Path, made: Callable[[Path], None]
+) -> None:
+    saved.unlink()
+    made(saved)
+    with pytest.raises(PositionRefused, match="not a regular file"):
+        checkpoints.load("g")
+
+
+def test_a_checkpoint_of_any_length_is_not_read_whole(
+    checkpoints: FileCheckpointStore, saved: Path
+) -> None:
+    with saved.open("r+b") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(PositionRefused, match="1099511627776 bytes"):
+        checkpoints.load("g")

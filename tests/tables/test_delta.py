@@ -351,20 +351,6 @@ def z85(data: bytes) -> str:
     )
 
 
-def test_column_mapping_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "table"
-    write_deltalake(str(path), rows_of(1))
-    log = path / "_delta_log" / f"{0:020}.json"
-    text = log.read_text()
-    mapped = text.replace(
-        '"configuration":{}', '"configuration":{"delta.columnMapping.mode":"name"}'
-    )
-    assert mapped != text
-    log.write_text(mapped)
-    with pytest.raises(FormatRefused, match="mode=name"):
-        read(path)
-
-
 def test_errors_of_a_stream_name_it(tmp_path: Path) -> None:
     with pytest.raises(StreamError) as caught:
         read(tmp_path / "none")

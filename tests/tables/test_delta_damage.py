@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from pyarrow import fs
 from pyroaring import BitMap
 from tests.tables.test_delta import (
     append,
@@ -24,6 +23,7 @@ from tests.tables.test_delta import (
 )
 
 import streamfactory
+from streamfactory.backends.delta.actions import vector_of as parsed
 from streamfactory.backends.delta.vectors import marked_rows
 from streamfactory.spi import (
     ConfigError,
@@ -32,10 +32,13 @@ from streamfactory.spi import (
     StreamError,
 )
 from streamfactory.tables import TableFiles
+from streamfactory.tables.storage import LocalFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from streamfactory.backends.delta.actions import Vector
 
 FIRST = {"stream__delta__start__commit": "1"}
 
@@ -378,11 +381,18 @@ def test_a_vector_states_its_size_before_it_is_expanded(tmp_path: Path) -> None:
         "pathOrInlineDv": z85(body + bytes(-len(body) % 4)),
     }
     vector |= {"sizeInBytes": len(body), "cardinality": 5}
-    files = TableFiles(fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "t")
+    files = TableFiles(LocalFolder(str(tmp_path), links=False), "t")
     with pytest.raises(CorruptData, match="more rows than the log states"):
-        marked_rows(files, vector, str(tmp_path), 1 << 28)
+        marked_rows(files, described(vector), str(tmp_path), 1 << 28)
+    many = described(vector | {"cardinality": 1 << 32})
     with pytest.raises(FormatRefused, match="marks 4294967296 rows"):
-        marked_rows(files, vector | {"cardinality": 1 << 32}, str(tmp_path), 1 << 28)
+        marked_rows(files, many, str(tmp_path), 1 << 28)
+
+
+def described(vector: dict[str, Any]) -> Vector:
+    found = parsed(vector)
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize("optimized", [False, True])
@@ -407,6 +417,6 @@ def test_vectors_are_read_as_roaring_bitmaps_are_written(
         "sizeInBytes": len(body),
         "cardinality": len(low) + len(high),
     }
-    files = TableFiles(fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "t")
-    found = marked_rows(files, vector, str(tmp_path), 1 << 28)
+    files = TableFiles(LocalFolder(str(tmp_path), links=False), "t")
+    found = marked_rows(files, described(vector), str(tmp_path), 1 << 28)
     assert found.tolist() == [*low, *(number + 2**32 for number in high)]

@@ -11,7 +11,6 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyarrow import fs
 from tests.tables.states import Fixture
 from tests.tables.streams import table_properties
 from tests.tables.writers.capture import plain
@@ -32,6 +31,7 @@ from streamfactory.spi import (
     Unsupported,
 )
 from streamfactory.tables import TableFiles
+from streamfactory.tables.storage import LocalFolder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -320,9 +320,7 @@ def test_what_is_no_error_of_a_file_is_not_called_damage(
     fixture = Fixture("hudi-mor", tmp_path)
     fixture.show("update in logs")
     (log,) = (fixture.folder / "city=rome").glob(".*.log.*")
-    files = TableFiles(
-        fs.SubTreeFileSystem(str(fixture.folder), fs.LocalFileSystem()), "t"
-    )
+    files = TableFiles(LocalFolder(str(fixture.folder), links=False), "t")
 
     def fail(*_: object) -> None:
         raise error

@@ -13,7 +13,6 @@ from tests.tables.writers.building import Unavailable, build
 from tests.tables.writers.capture import plain
 
 import streamfactory
-from streamfactory.spi import FormatRefused
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,14 +75,26 @@ def test_the_stream_of_a_delta_table_has_the_changes_that_its_writer_reads(
     )
 
 
-def test_a_delta_table_that_maps_its_columns_is_refused_at_once(
+def test_the_columns_of_a_delta_table_that_maps_them_are_those_of_its_writer(
     tmp_path: Path,
 ) -> None:
     fixture = Fixture("delta-mapped", tmp_path)
-    fixture.show("rename")
     properties = {"streamType": "delta", "stream.delta.path": str(fixture.folder)}
-    with pytest.raises(FormatRefused, match=r"columnMapping\.mode=name"):
-        streamfactory.open(properties, follow=False)
+    for number in range(len(fixture.states)):
+        state = fixture.show(number)
+        with streamfactory.open(properties, follow=False) as stream:
+            rows = [row for batch in stream for row in batch.rows.to_pylist()]
+        assert _found(rows, state.rows) == state.rows, state.name
+    properties["stream.delta.start.commit"] = "0"
+    with streamfactory.open(properties, follow=False) as stream:
+        rows = [row for batch in stream for row in batch.rows.to_pylist()]
+    found = [(row["_change"], row["id"], row["title"]) for row in rows]
+    assert sorted(found) == [
+        ("insert", 1, "a"),
+        ("insert", 2, "c"),
+        ("update_after", 1, "b"),
+        ("update_before", 1, "a"),
+    ]
 
 
 def test_a_state_that_is_stepped_to_is_the_state_alone(tmp_path: Path) -> None:

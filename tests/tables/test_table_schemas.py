@@ -207,3 +207,53 @@ def test_a_value_of_a_widened_column_is_null_where_it_does_not_fit(
         (7, "insert"),
         (None, "insert"),
     ]
+
+
+def overwritten(path: Path, *kinds: pa.DataType) -> None:
+    """A table whose column changes its type with each commit."""
+    feed = {"delta.enableChangeDataFeed": "true"}
+    for number, kind in enumerate(kinds):
+        rows = pa.table({"number": pa.array([number]).cast(kind)})
+        how: Any = {"mode": "overwrite", "schema_mode": "overwrite"} if number else {}
+        write_deltalake(str(path), rows, configuration=feed, **how)
+
+
+def test_rows_older_than_a_change_of_type_are_not_read_by_opening_again(
+    tmp_path: Path,
+) -> None:
+    overwritten(tmp_path / "t", pa.string(), pa.int64())
+    at = table_properties("delta", tmp_path / "t", stream__delta__start__commit="0")
+    with (
+        streamfactory.open(at, follow=False) as stream,
+        pytest.raises(SchemaMismatch, match="start behind them") as caught,
+    ):
+        list(stream)
+    assert "open the stream again" not in str(caught.value)
+    at["schema.contract"] = "discard_value"
+    with streamfactory.open(at, follow=False) as stream:
+        rows = [row["number"] for batch in stream for row in batch.rows.to_pylist()]
+    assert (rows[0], rows[-1]) == (None, 1)
+
+
+def test_rows_older_than_a_wider_type_are_read(tmp_path: Path) -> None:
+    overwritten(tmp_path / "t", pa.int16(), pa.int32(), pa.int64())
+    at = table_properties("delta", tmp_path / "t", stream__delta__start__commit="0")
+    with streamfactory.open(at, follow=False) as stream:
+        rows = [row["number"] for batch in stream for row in batch.rows.to_pylist()]
+    assert rows == [0, 0, 1, 1, 2]
+
+
+def test_nulls_where_the_table_has_none_are_not_mended_by_opening_again(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "t"
+    schema = pa.schema([pa.field("number", pa.int64(), nullable=False)])
+    write_deltalake(str(path), pa.table([pa.array([1])], schema=schema))
+    (file,) = path.glob("*.parquet")
+    pq.write_table(pa.table({"number": pa.array([None], pa.int64())}), file)
+    with (
+        streamfactory.open(table_properties("delta", path), follow=False) as stream,
+        pytest.raises(SchemaMismatch, match="repair the rows") as caught,
+    ):
+        list(stream)
+    assert "open the stream again" not in str(caught.value)

@@ -14,7 +14,7 @@ from streamfactory.spi import (
 )
 from streamfactory.wiring.core.conform import Conformer, empty_rows
 from streamfactory.wiring.decoding.deadletters import EVIDENCE
-from streamfactory.wiring.decoding.typed_rows import REMEDY
+from streamfactory.wiring.decoding.typed_rows import OLDER_REMEDY, REMEDY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,6 +66,7 @@ class Shaper:
         stage: Decodes them; None if rows are not decoded.
         typed: Fits rows that are not decoded to ``base``; None if they are, or are
             envelopes.
+        opened_at: Where the partition ended when ``base`` was its schema.
     """
 
     def __init__(
@@ -77,7 +78,9 @@ class Shaper:
         envelopes: bool,
         stage: DecodeStage | None,
         typed: TypedRows | None = None,
+        opened_at: int | None = None,
     ) -> None:
+        self._base = base
         self._known = frozenset(base.names)
         self._names = list(base.names if fields is None else fields)
         self._added = [field.name for field in added]
@@ -88,6 +91,7 @@ class Shaper:
         self._envelopes = envelopes
         self._stage = stage
         self._typed = typed
+        self._opened_at = opened_at
 
     @property
     def bad_messages(self) -> int:
@@ -138,8 +142,19 @@ class Shaper:
             return self._shape(rows, offsets, start, partition)
         except SchemaMismatch as error:
             if self._typed is not None:
-                error.remedy = error.remedy or REMEDY
+                error.remedy = error.remedy or self._remedy(rows.schema, start)
             raise
+
+    def _remedy(self, given: pa.Schema, start: int) -> str:
+        """What helps where typed rows do not fit the schema of the stream."""
+        base = self._base
+        if all(
+            field.name in self._known and base.field(field.name).type == field.type
+            for field in given
+        ):
+            return "the schema is that of the source: repair the rows there"
+        older = self._opened_at is not None and start < self._opened_at
+        return OLDER_REMEDY if older else REMEDY
 
     def _shape(
         self,

@@ -21,7 +21,13 @@ REMEDY: Final = (
     "schema.contract=evolve to leave out new columns, or discard_value to replace "
     "values of another type by null"
 )
-"""For rows that do not fit."""
+"""For rows that do not fit, and were written after the stream was opened."""
+OLDER_REMEDY: Final = (
+    "the rows are older than the schema of the source: start behind them, or set "
+    "schema.contract=discard_value to replace values of another type by null, or "
+    "evolve to leave out columns"
+)
+"""For rows that do not fit, and were there when the stream was opened."""
 
 
 @final

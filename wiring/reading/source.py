@@ -127,6 +127,8 @@ class Source:
             self.config, self.factory, self.guard, self._client_id, cancelled
         )
         self._source_schema = source_schema
+        self._opened_at: dict[Partition, int] = {}
+        """Where partitions ended when their first readers were created."""
         self._closing = ExitStack()
         self._schema: pa.Schema | None = None
         self._settings = ReaderSettings(
@@ -185,6 +187,8 @@ class Source:
             counted: Whether the metrics of the process count what is read: not for a
                 look at the stream by a person.
         """
+        if info is not None and info.latest is not None:
+            self._opened_at.setdefault(partition, info.latest)
         return Reader(
             partition,
             self._settings,
@@ -228,6 +232,7 @@ class Source:
                 envelopes=envelopes,
                 stage=stage,
                 typed=typed,
+                opened_at=self._opened_at.get(partition),
             )
         except BaseException:
             if stage is not None:

@@ -8,10 +8,12 @@ import re
 import threading
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
+from streamfactory.arrowlog.disk.folders import Folders, Modes
 from streamfactory.spi import (
     Checkpoint,
     CheckpointFailed,
     CheckpointStore,
+    CorruptData,
     MisuseError,
     Position,
     PositionRefused,
@@ -32,6 +34,8 @@ _VERSION: Final = 1
 _SAFE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _MEMBERS: Final = frozenset({"version", "position", "generation"})
 _SUFFIX: Final = ".json"
+_MOST: Final = 64 << 20
+"""Bytes that a checkpoint may have."""
 
 
 @final
@@ -204,12 +208,27 @@ def _why(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def _read(path: Path) -> Checkpoint:
+def _content(path: Path) -> bytes:
+    """What a checkpoint's file has: it is regular, and no link."""
     try:
-        body = json.loads(path.read_text(encoding="utf-8"))
+        folders = Folders(path.parent.absolute(), Modes())
+        descriptor, status = folders.read(str(path.absolute()))
+        with open(descriptor, "rb") as file:  # noqa: PTH123 - it is open already
+            if status.st_size <= _MOST:
+                return file.read()
+        why = f"it has {status.st_size} bytes, more than {_MOST}"
+    except CorruptData as error:
+        why = error.what
     except OSError as error:
-        msg = f"the checkpoint {path} cannot be read: {_why(error)}"
-        raise PositionRefused(msg) from error
+        why = _why(error)
+    msg = f"the checkpoint {path} cannot be read: {why}"
+    raise PositionRefused(msg)
+
+
+def _read(path: Path) -> Checkpoint:
+    content = _content(path)
+    try:
+        body = json.loads(content)
     except (ValueError, RecursionError) as error:
         msg = f"the checkpoint {path} is not JSON"
         raise PositionRefused(msg) from error

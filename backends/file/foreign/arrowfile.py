@@ -29,6 +29,7 @@ from streamfactory.backends.file.foreign_options import AUTO, RANDOM, STREAM
 from streamfactory.spi import BatchValidator, FormatRefused, SchemaMismatch
 
 if TYPE_CHECKING:
+    from streamfactory.arrowlog.disk.folders import Folders
     from streamfactory.backends.file.foreign.medium import Stamp
 
 _MARK: Final = 256
@@ -47,9 +48,10 @@ class ArrowFile(IndexedFile):
         form: ``stream``, ``file``, or ``auto`` to detect it from the first bytes. It
             stays ``auto`` while the file is too short.
         longest: Maximum bytes of a message.
+        folders: Opens it.
     """
 
-    def __init__(self, path: str, form: str, longest: int) -> None:
+    def __init__(self, path: str, form: str, longest: int, folders: Folders) -> None:
         self.written: pa.Schema | None = None
         """Schema in the types of the file."""
         self.message: pa.Buffer | None = None
@@ -65,7 +67,7 @@ class ArrowFile(IndexedFile):
         self._last = 0
         self._mark = b""
         self._legacy = False
-        super().__init__(path, form, longest)
+        super().__init__(path, form, longest, folders)
 
     @property
     def needs_footer(self) -> bool:

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from streamfactory.arrowlog.disk.folders import Folders, Modes
 from streamfactory.backends.file.foreign.layout import (
     Layout,
     LostFile,
@@ -66,6 +67,10 @@ class Folder(Layout):
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._root = os.path.abspath(settings.path)  # noqa: PTH100 - a link stays
+        self._folders = Folders(
+            Path(self._root), Modes(), foreign=True, links=settings.links
+        )
         self._manifest = Manifest(_manifest_folder(settings))
         self._file: tuple[int, IndexedFile, Stamp] | None = None
         self._watched: dict[str, tuple[Stamp, IndexedFile | None]] = {}
@@ -92,7 +97,7 @@ class Folder(Layout):
         entry = self._manifest.entries[index]
         path = self._path(entry.name)
         try:
-            stamp = stamp_of(path)
+            stamp = stamp_of(path, self._folders)
             if self._file is None or self._file[::2] != (index, stamp):
                 self._open(index, entry, stamp)
         except TopicNotFound as error:
@@ -108,6 +113,8 @@ class Folder(Layout):
             if file is not None:
                 file.close()
         self._watched.clear()
+        self._folders.forget()
+        self._manifest.close()
 
     def _open(self, index: int, entry: Entry, stamp: Stamp) -> None:
         if self._file is not None:
@@ -115,7 +122,8 @@ class Folder(Layout):
             self._file = None
         settings, changed = self._settings, "has changed since it was listed"
         try:
-            file = open_file(self._path(entry.name), entry.form, settings.longest)
+            path = self._path(entry.name)
+            file = open_file(path, entry.form, settings.longest, self._folders)
         except (CorruptData, FormatRefused, SchemaMismatch) as error:
             raise self._lost(index, changed, error.what) from error
         try:
@@ -189,7 +197,8 @@ class Folder(Layout):
             self._forget(name)
         fresh = sorted(present.keys() - self._manifest.names)
         if self._settings.order == "time":
-            fresh.sort(key=lambda name: _time_of(present[name]))
+            links = self._settings.links
+            fresh.sort(key=lambda name: _time_of(present[name], links=links))
         return fresh
 
     def _whole(self, name: str, before: list[_Found]) -> list[_Found]:
@@ -220,7 +229,7 @@ class Folder(Layout):
         """The index of a complete file; None if it is incomplete."""
         path, settings = self._path(name), self._settings
         with translate_errors(path):
-            status = os.stat(path)  # noqa: PTH116 - thousands of them
+            status = self._folders.entry(path)
         stamp = Stamp.of(status)
         seen, file = self._watched.pop(name, (None, None))
         if settings.form == PARQUET and "=" in name and _is_folder(status):
@@ -236,7 +245,7 @@ class Folder(Layout):
         else:
             if file is not None:
                 file.close()
-            file = open_file(path, settings.form, settings.longest)
+            file = open_file(path, settings.form, settings.longest, self._folders)
         if not file.whole and len(self._watched) >= _WATCHED:
             file.close()
             self._watched[name] = (stamp, None)
@@ -292,7 +301,7 @@ class Folder(Layout):
         self.schema = manifest.schema
 
     def _path(self, name: str) -> str:
-        return os.path.join(self._settings.path, name)  # noqa: PTH118 - thousands
+        return os.path.join(self._root, name)  # noqa: PTH118 - thousands
 
 
 def _is_wanted(name: str) -> bool:
@@ -304,9 +313,9 @@ def _is_folder(status: os.stat_result) -> bool:
     return (status.st_mode & 0o170000) == 0o040000
 
 
-def _time_of(entry: os.DirEntry[str]) -> int:
+def _time_of(entry: os.DirEntry[str], *, links: bool) -> int:
     try:
-        return entry.stat().st_mtime_ns
+        return entry.stat(follow_symlinks=links).st_mtime_ns
     except FileNotFoundError:
         return 0  # removed since the scan: it is not listed
 

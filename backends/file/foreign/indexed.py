@@ -12,6 +12,7 @@ from streamfactory.backends.file.foreign.medium import Medium, translate_errors
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from streamfactory.arrowlog.disk.folders import Folders
     from streamfactory.backends.file.foreign.framing import Frame
     from streamfactory.backends.file.foreign.medium import Stamp
 
@@ -27,12 +28,13 @@ class IndexedFile(ABC):
         path: The file.
         form: Its format; see ``format`` of the options.
         longest: Maximum bytes of a batch.
+        folders: Opens it.
 
     Raises:
         StreamError: The file cannot be opened, or has another format.
     """
 
-    def __init__(self, path: str, form: str, longest: int) -> None:
+    def __init__(self, path: str, form: str, longest: int, folders: Folders) -> None:
         self.path = path
         self.form = form
         self.longest = longest
@@ -47,7 +49,7 @@ class IndexedFile(ABC):
         self._seen: Stamp | None = None
         self._incarnation: str | None = None
         with translate_errors(path):
-            self.medium = Medium(path)
+            self.medium = Medium(path, folders)
         try:
             self.refresh()
         except BaseException:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from streamfactory.arrowlog.disk.folders import Folders, Modes
 from streamfactory.backends.file.foreign.arrowfile import ArrowFile
 from streamfactory.backends.file.foreign.decoder import ArrowDecoder
 from streamfactory.backends.file.foreign.medium import Stamp, stamp_of, translate_errors
@@ -32,6 +35,7 @@ class Settings:
     longest: int
     mapped: bool
     checked: bool
+    links: bool
 
     @classmethod
     def of(cls, config: StreamConfig) -> Settings:
@@ -45,10 +49,11 @@ class Settings:
             longest=config["message.max.bytes"],
             mapped=config["memory.map"],
             checked=config["check.values"],
+            links=config["follow.links"],
         )
 
 
-def open_file(path: str, form: str, longest: int) -> IndexedFile:
+def open_file(path: str, form: str, longest: int, folders: Folders) -> IndexedFile:
     """The index of a file, by its format.
 
     Raises:
@@ -57,8 +62,8 @@ def open_file(path: str, form: str, longest: int) -> IndexedFile:
     if form == PARQUET:
         from streamfactory.backends.file.foreign.parquetfile import ParquetFile
 
-        return ParquetFile(path, form, longest)
-    return ArrowFile(path, form, longest)
+        return ParquetFile(path, form, longest, folders)
+    return ArrowFile(path, form, longest, folders)
 
 
 def decoder_of(file: IndexedFile, schema: pa.Schema, *, checked: bool) -> Decoder:
@@ -141,12 +146,17 @@ class SingleFile(Layout):
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        path = os.path.abspath(settings.path)  # noqa: PTH100 - a link stays
+        self._path = path
+        # The path is the user's own: it may be a link.
+        folder = Path(path).parent
+        self._folders = Folders(folder, Modes(), foreign=True, links=True)
         self._file: IndexedFile | None = None
         self._seen: Stamp | None = None
 
     def refresh(self) -> None:
-        path = self._settings.path
-        stamp = stamp_of(path)
+        path = self._path
+        stamp = stamp_of(path, self._folders)
         if self._file is None or stamp != self._seen:
             self._renew(stamp)
             self._seen = stamp
@@ -162,6 +172,10 @@ class SingleFile(Layout):
         return self._file, 0
 
     def close(self) -> None:
+        self._close_file()
+        self._folders.forget()
+
+    def _close_file(self) -> None:
         file, self._file = self._file, None
         if file is not None:
             file.close()
@@ -171,9 +185,9 @@ class SingleFile(Layout):
         if file is not None and file.grew(stamp):
             file.refresh()
         else:
-            self.close()
+            self._close_file()
             settings = self._settings
-            file = open_file(settings.path, settings.form, settings.longest)
+            file = open_file(self._path, settings.form, settings.longest, self._folders)
             self._file = file
         if file.whole and self._settings.mapped:
             with translate_errors(file.path):

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from streamfactory.arrowlog.disk.folders import Folders, Modes
 from streamfactory.backends.file.foreign.medium import Stamp
 from streamfactory.spi import (
     BatchValidator,
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 VERSION: Final = 1
+_MOST: Final = 64 << 20
+"""Bytes that a part may have."""
 _STALE: Final = 3600.0
 """Seconds after which an unpublished part is removed as left by a crashed process."""
 
@@ -59,7 +62,8 @@ class Manifest:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._prefix = f"{folder}{os.sep}"
+        self._folders = Folders(folder.parent.absolute(), Modes(), foreign=True)
+        self._prefix = f"{folder.absolute()}{os.sep}"
         self._swept = False
         self._forget()
 
@@ -126,6 +130,10 @@ class Manifest:
         self.refresh()
         return published
 
+    def close(self) -> None:
+        """Close the folder. May be called twice."""
+        self._folders.forget()
+
     # --- parts ----------------------------------------------------------------------
 
     def _part(self, index: int) -> str:
@@ -170,7 +178,10 @@ class Manifest:
 
     def _read(self, path: str) -> str | None:
         try:
-            with open(path, encoding="utf-8") as file:  # noqa: PTH123 - at each fetch
+            descriptor, status = self._folders.read(path)
+            with open(descriptor, encoding="utf-8") as file:  # noqa: PTH123 - at each fetch
+                if status.st_size > _MOST:
+                    raise _damaged(path, f"it has {status.st_size} bytes")
                 return file.read()
         except FileNotFoundError:
             return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import weakref
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,7 +12,6 @@ import pyarrow as pa
 from streamfactory.backends.file.foreign.framing import Malformed
 from streamfactory.spi import (
     CorruptData,
-    FormatRefused,
     NotAuthorized,
     StorageFailed,
     StreamError,
@@ -22,6 +20,8 @@ from streamfactory.spi import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from streamfactory.arrowlog.disk.folders import Folders
 
 
 class Stamp(NamedTuple):
@@ -47,25 +47,17 @@ class Medium:
 
     Args:
         path: The file.
+        folders: Opens it.
 
     Raises:
+        FormatRefused: permanent; it is no regular file, or reached by a link.
         OSError: As the system raises; `translate_errors` translates it.
     """
 
-    def __init__(self, path: str) -> None:
-        # O_NONBLOCK: opening a pipe would wait for its writer.
-        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+    def __init__(self, path: str, folders: Folders) -> None:
         self.path = path
-        self._fd = os.open(path, flags)
+        self._fd, status = folders.read(path)
         self._whole: pa.Buffer | None = None
-        try:
-            status = os.fstat(self._fd)
-            if not stat.S_ISREG(status.st_mode):
-                msg = f"{path!r} is not a regular file"
-                raise FormatRefused(msg)
-        except BaseException:
-            os.close(self._fd)
-            raise
         # Closes the descriptor if a caller drops the object without close().
         self._closing = weakref.finalize(self, os.close, self._fd)
         self.stamp = Stamp.of(status)
@@ -113,18 +105,22 @@ class Medium:
         """
         if self._whole is not None:
             return pa.BufferReader(self._whole)
-        return pa.OSFile(f"/dev/fd/{self._fd}")  # the name may be another file's by now
+        return pa.OSFile(self._descriptor)
 
     def map(self) -> None:
         """Serve `read` from a memory mapping. The file must not be truncated."""
         if self._whole is not None or not self.stamp.size:
             return
-        with pa.memory_map(self.path) as file:
+        with pa.memory_map(self._descriptor) as file:
             size = file.size()
             whole = file.read_buffer(size)
-        # Arrow opens by name, which may refer to another file by now.
-        if size == self.stamp.size and Stamp.of(os.stat(self.path)) == self.look():  # noqa: PTH116 - no Path is made on the way of the data
+        if size == self.stamp.size:
             self._whole = whole
+
+    @property
+    def _descriptor(self) -> str:
+        """A path of the open file: its own name may be another file's by now."""
+        return f"/dev/fd/{self._fd}"
 
     def close(self) -> None:
         """Close. May be called twice. Buffers that were read stay valid."""
@@ -132,17 +128,16 @@ class Medium:
         self._closing()
 
 
-def stamp_of(path: str) -> Stamp:
+def stamp_of(path: str, folders: Folders) -> Stamp:
     """The stamp of the file that the path names now.
 
     Raises:
         TopicNotFound: permanent; there is no such file.
+        FormatRefused: permanent; it is no regular file, or reached by a link.
         NotAuthorized, StorageFailed: permanent.
     """
-    try:
-        return Stamp.of(os.stat(path))  # noqa: PTH116 - at each fetch
-    except OSError as error:
-        raise translated(path, error) from error
+    with translate_errors(path):
+        return Stamp.of(folders.status(path))
 
 
 @contextmanager

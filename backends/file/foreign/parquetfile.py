@@ -33,6 +33,7 @@ from streamfactory.spi import BatchValidator, CorruptData, FormatRefused, Schema
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from streamfactory.arrowlog.disk.folders import Folders
     from streamfactory.arrowlog.disk.leaves import Leaf
     from streamfactory.arrowlog.disk.pages import Chunk, ColumnPages, Group
     from streamfactory.backends.file.foreign.medium import Stamp
@@ -50,7 +51,7 @@ _TIMES: Final = "us"
 class ParquetFile(IndexedFile):
     """An index of the row groups of one Parquet file. One thread at a time."""
 
-    def __init__(self, path: str, form: str, longest: int) -> None:
+    def __init__(self, path: str, form: str, longest: int, folders: Folders) -> None:
         self.metadata: pq.FileMetaData | None = None
         """The footer; None while the file has none."""
         self.groups: list[Group] = []
@@ -63,7 +64,7 @@ class ParquetFile(IndexedFile):
         """By number of such a column: the column of the schema."""
         self.limits: dict[str, int] = {}
         self._paths: Counter[str] = Counter()
-        super().__init__(path, form, longest)
+        super().__init__(path, form, longest, folders)
 
     @property
     def needs_footer(self) -> bool:
