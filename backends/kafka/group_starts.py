@@ -99,6 +99,7 @@ def _plan(
     """Add the start of one partition."""
     partition, latest = info.partition, info.latest or 0
     current, expected = info.incarnation or "", committed_incarnation(place)
+    planned.incarnations[partition] = current
     if place.offset >= 0 and expected is not None and expected != current:
         planned.recreated[partition] = IncarnationChanged(
             f"topic {partition.topic!r} was recreated after the last commit: expected "
