@@ -51,7 +51,11 @@ from streamfactory.spi import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from streamfactory.backends.kafka.group_rows import GroupRows, PartitionRows
+    from streamfactory.backends.kafka.group_rows import (
+        GroupRows,
+        PartitionRows,
+        Reported,
+    )
     from streamfactory.spi import StreamConfig
 
 _SLICE: Final = 0.2
@@ -272,8 +276,8 @@ class KafkaGroupMember(StreamLevelConsumer):
             self._answer(rows)
             for partition, offset in rows.rewinds.items():
                 self.seek(partition, offset)
-            for error, about in rows.errors:
-                self._note(error, about)
+            for about in rows.errors:
+                self._note(about)
         except BaseException:
             # Rows or errors are missing. The next fetch begins at the last commit.
             self._leave()
@@ -331,10 +335,14 @@ class KafkaGroupMember(StreamLevelConsumer):
 
     # --- what goes wrong --------------------------------------------------------------
 
-    def _note(self, error: KafkaError, partition: Partition | None) -> None:
+    def _note(self, reported: Reported) -> None:
         """Keep an error until the rows before it are returned."""
+        error, partition, offset = reported
         if partition is not None and error.code() in _LOST:
-            self._lose(partition)
+            expected = self._next.get(partition)
+            # The client may report an offset that was left by `seek`.
+            if offset is None or expected is None or offset == expected:
+                self._lose(partition)
         elif not error.retriable():
             doing = f"group {self._group!r} cannot be read"
             self._errors[None] = failure(error, doing, where=brokers(self._config))
