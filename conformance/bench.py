@@ -327,7 +327,7 @@ class Bench(Workbench[Harness]):
         return rows
 
     def answer(
-        self, reader: Reader, start: int, timeout: float = 1.0, **limits: int
+        self, reader: Reader, start: int, timeout: float = 1.0, **limits: Any
     ) -> MessageBatch:
         """Fetch until there are rows: one empty batch does not mean an empty range."""
         patience = Patience()

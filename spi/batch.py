@@ -102,13 +102,18 @@ class Fetched:
             a result without rows, whose ``next_offset`` belongs to the new incarnation
             and may be below ``start``; the framework then applies rule R7. A change is
             any difference from the previous result of this consumer, also after a seek
-            or a reconnection.
+            or a reconnection. If None although the metadata has an incarnation, the
+            framework checks it before rows are handed out
+            (`MetadataProvider.fetch_incarnations`, rule R13).
         unfiltered_count: Messages received, filtered ones and markers included. None
             means the number of ``rows``.
         size: Bytes of the rows in memory (uncompressed), if known at no cost. If None,
             the framework estimates it; never compute ``rows.nbytes`` for it.
         losses: Losses that the source itself reports.
         end: With ``END_OF_PARTITION``, the kind of end; None is `Finished`.
+        received: ``time.monotonic()`` when the last row had been received, if the
+            result waited in a queue of a group member: one check of the incarnation
+            then covers all results that were received before it. None: just now.
     """
 
     rows: pa.RecordBatch | None
@@ -122,6 +127,7 @@ class Fetched:
     size: int | None = None
     losses: Sequence[Loss] = ()
     end: End | None = None
+    received: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,11 @@ use.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from streamfactory.spi.claims import Claims
 from streamfactory.spi.errors import Unsupported
+from streamfactory.spi.positions import Position
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
     from streamfactory.spi.config import StreamConfig
     from streamfactory.spi.metadata import MetadataProvider
     from streamfactory.spi.partitions import Partition
-    from streamfactory.spi.positions import Position
+
+
+NO_STARTS: Final = Position()
+"""Of a member that does not know where its partitions started."""
 
 
 class PartitionLevelConsumer(ABC):
@@ -115,11 +119,23 @@ class StreamLevelConsumer(ABC):
         consumer.
 
         Raises:
-            OffsetOutOfRange: data_loss; the source does not have the offset at which
-                this member continues. The error has ``partition`` and ``offset``: the
+            OffsetOutOfRange, IncarnationChanged: data_loss; the source does not have
+                the offset at which this member continues, or that offset belongs to a
+                topic that was deleted. The error has ``partition`` and ``offset``: the
                 framework applies ``out.of.range`` (rule R7) and calls `seek`.
             StreamError: The matching subclass. Foreign exceptions are translated.
         """
+
+    def starts(self) -> Position:
+        """Return where each assigned partition started, with its incarnation.
+
+        Called before and after each fetch: return the same object until an assignment
+        changes it. The framework commits the start of a partition of which no message
+        has arrived, so that a member that is stopped loses none that comes later, and
+        compares the incarnations with those that it read before (rule R13). The default
+        knows no starts.
+        """
+        return NO_STARTS
 
     def seek(self, partition: Partition, offset: int) -> None:
         """Continue an assigned partition at an offset, after a loss.

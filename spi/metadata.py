@@ -116,6 +116,24 @@ class MetadataProvider(ABC):
         infos = self.fetch_partitions(topics, partitions)
         return [info for info in infos if info.partition in partitions]
 
+    def fetch_incarnations(
+        self, partitions: Collection[Partition]
+    ) -> Mapping[Partition, str | None]:
+        """Return the current incarnation of some partitions (rule R13).
+
+        Override it if that costs less than their bounds. If results of consumers do not
+        carry the incarnation (`Fetched.incarnation`), the framework calls this after
+        each fetch that returned rows, before it hands these out, and before each
+        commit: an incarnation that is the same afterwards is that of the rows. A
+        partition that does not exist is missing from the result.
+
+        Raises:
+            TopicNotFound: permanent.
+        """
+        return {
+            info.partition: info.incarnation for info in self.fetch_bounds(partitions)
+        }
+
     def fetch_partition_count(self, topic: str) -> int:
         """Return the number of partitions of a topic; override if that is cheaper."""
         return len(self.fetch_partitions([topic], ()))

@@ -342,14 +342,12 @@ class Copy(Closing):
     def _next(self, epochs: Epochs, rotation: Rotation) -> MessageBatch | None:
         patience = epochs.patience if epochs.pending else _TURN
         try:
-            with self._waiting():
+            with self._waiting(), _explained():
                 batch = rotation.next_batch(max(0.0, min(_TURN, patience)))
             if batch is not None:
                 refuse_torn(batch, self._source.config.name)
-        except IncarnationChanged as error:
-            # Nothing is committed: rows of both incarnations may have been read.
-            error.remedy = _ANOTHER
-            raise
+        except IncarnationChanged:
+            raise  # nothing is committed
         except StreamError:
             self._settle(epochs, rotation)
             raise
@@ -360,6 +358,8 @@ class Copy(Closing):
         position = rotation.position
         if not epochs.pending and position == self._position:
             return
+        with _explained():
+            rotation.verify()
         rows = epochs.pending
         if self._diversion is not None:
             # Dead letters first: after the commit their range is not read again.
@@ -465,6 +465,16 @@ class Copy(Closing):
         kept = partitions == count or not keyed
         dropped = {"_topic", "_offset", "_partition"} if self._carried else set()
         return Route(self._source.schema, dropped, count if kept else None)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Say how to copy a topic that was recreated."""
+    try:
+        yield
+    except IncarnationChanged as error:
+        error.remedy = _ANOTHER
+        raise
 
 
 def _file_name(writer_id: str) -> str:

@@ -30,6 +30,8 @@ class Reported(NamedTuple):
     error: KafkaError
     partition: Partition | None
     """None: it is not about one partition."""
+    offset: int | None = None
+    """The offset that was refused, if known."""
 
 
 class PartitionRows(Protocol):
@@ -154,7 +156,11 @@ class ConsumedRowsByPartition(GroupRows):
 def reported(message: Message, error: KafkaError) -> Reported:
     """The error that a message stands for."""
     about_one = message.topic() is not None and (message.partition() or 0) >= 0
-    return Reported(error, _partition(message) if about_one else None)
+    if not about_one:
+        return Reported(error, None)
+    offset = message.offset()
+    known = offset is not None and offset >= 0
+    return Reported(error, _partition(message), offset if known else None)
 
 
 def _partition(message: Message) -> Partition:

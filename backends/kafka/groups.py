@@ -11,7 +11,6 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import (
-    OFFSET_BEGINNING,
     Consumer,
     KafkaError,
     KafkaException,
@@ -20,14 +19,16 @@ from confluent_kafka import (
 
 from streamfactory.backends.kafka.clients import Watch, brokers, refused
 from streamfactory.backends.kafka.columns import CHUNK, wants_headers
+from streamfactory.backends.kafka.committed import committed_place
 from streamfactory.backends.kafka.errors import failure
 from streamfactory.backends.kafka.group_rows import ConsumedRowsByPartition
 from streamfactory.backends.kafka.group_settings import (
     cooperates,
-    first_start,
     member_settings,
     subscription,
 )
+from streamfactory.backends.kafka.group_starts import StartPlanner
+from streamfactory.backends.kafka.metadata import KafkaMetadata
 from streamfactory.backends.kafka.native_groups import (
     MemberQueue,
     NativeRowsByPartition,
@@ -39,6 +40,7 @@ from streamfactory.spi import (
     CheckpointFailed,
     Fetched,
     FetchLimits,
+    IncarnationChanged,
     OffsetOutOfRange,
     Partition,
     Position,
@@ -47,9 +49,13 @@ from streamfactory.spi import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
-    from streamfactory.backends.kafka.group_rows import GroupRows, PartitionRows
+    from streamfactory.backends.kafka.group_rows import (
+        GroupRows,
+        PartitionRows,
+        Reported,
+    )
     from streamfactory.spi import StreamConfig
 
 _SLICE: Final = 0.2
@@ -94,7 +100,8 @@ class KafkaGroupMember(StreamLevelConsumer):
         self._client_id = client_id
         self._group = group_id
         self._topics = subscription(config)
-        self._start = first_start(config)
+        self._metadata = KafkaMetadata(config, client_id)
+        self._planner = StartPlanner(config, self._metadata)
         self._timeout = config["connection.timeout.millis"] / 1000
         self._headers = wants_headers(config)
         self._watch = Watch()
@@ -103,6 +110,9 @@ class KafkaGroupMember(StreamLevelConsumer):
         self._queue: MemberQueue | None = None
         self._mine: set[Partition] = set()
         self._next: dict[Partition, int] = {}
+        self._starts = Position()
+        self._recreated: dict[Partition, IncarnationChanged] = {}
+        """Partitions that are not read until `seek`."""
         self._ready: deque[tuple[Partition, Fetched]] = deque()
         self._errors: dict[Partition | None, StreamError] = {}
         """To be raised after the rows before them; one of each partition."""
@@ -127,19 +137,23 @@ class KafkaGroupMember(StreamLevelConsumer):
     def assignment(self) -> frozenset[Partition]:
         return frozenset(self._mine)
 
+    def starts(self) -> Position:
+        return self._starts
+
     def seek(self, partition: Partition, offset: int) -> None:
         if self._client is not None and partition in self._mine:
             place = TopicPartition(partition.topic, partition.id, offset)
             self._client.incremental_unassign([place])
             self._assign(self._client.incremental_assign, [place])
             self._next[partition] = offset
+            self._recreated.pop(partition, None)
             self._drop({partition})
 
     def commit(self, position: Position) -> None:
         until = time.monotonic() + self._timeout
         while self._client is not None:
             places = [
-                TopicPartition(p.topic, p.id, offset)
+                committed_place(p, offset, position.incarnations.get(p))
                 for p, offset in position.items()
                 if p in self._mine
             ]
@@ -153,6 +167,7 @@ class KafkaGroupMember(StreamLevelConsumer):
 
     def close(self) -> None:
         self._leave()
+        self._metadata.close()
 
     # --- membership -------------------------------------------------------------------
 
@@ -165,6 +180,8 @@ class KafkaGroupMember(StreamLevelConsumer):
         if client is not None:
             client.close()  # may still be assigned partitions; `_assigned` ignores them
         self._mine.clear()
+        self._starts = Position()
+        self._recreated.clear()
         self._next.clear()
         self._ready.clear()
         self._errors.clear()
@@ -197,16 +214,23 @@ class KafkaGroupMember(StreamLevelConsumer):
         """Start at the committed offsets, else at the start of the options."""
         if not given or self._client is None:
             return
+        partitions = [_partition(place) for place in given]
         try:
-            starts = self._starts(client, given)
+            planned = self._planner.plan(client, partitions)
         except KafkaException as error:
             doing = f"committed offsets of group {self._group!r} cannot be read"
             self._unassigned = failure(error, doing, where=brokers(self._config))
             return
+        except StreamError as error:
+            self._unassigned = error
+            return
         self._watch.clear()
         together = cooperates(self._config)
-        self._assign(client.incremental_assign if together else client.assign, starts)
-        self._mine |= {_partition(place) for place in given}
+        assign = client.incremental_assign if together else client.assign
+        self._assign(assign, planned.places)
+        self._mine |= set(partitions)
+        self._starts = self._starts.merge(planned.position)
+        self._recreated |= planned.recreated
 
     def _assign(
         self,
@@ -225,9 +249,11 @@ class KafkaGroupMember(StreamLevelConsumer):
         """Drop rows that another member will read."""
         revoked = {_partition(place) for place in taken}
         self._mine -= revoked
+        self._starts = self._starts.only(self._mine)
         for partition in revoked:
             self._next.pop(partition, None)
             self._errors.pop(partition, None)
+            self._recreated.pop(partition, None)
         self._drop(revoked)
 
     @property
@@ -237,28 +263,6 @@ class KafkaGroupMember(StreamLevelConsumer):
     def _drop(self, partitions: set[Partition]) -> None:
         """Drop rows that are read again, by this member or by another one."""
         self._ready = deque(item for item in self._ready if item[0] not in partitions)
-
-    def _starts(
-        self, client: Consumer, given: Sequence[TopicPartition]
-    ) -> list[TopicPartition]:
-        places = [TopicPartition(p.topic, p.partition) for p in given]
-        found = client.committed(places, timeout=self._timeout)
-        fresh = [place for place in found if place.offset < 0]
-        # A topic with committed partitions has grown: start new ones at earliest.
-        grown = self._committed_topics(client, {place.topic for place in fresh})
-        for place in fresh:
-            place.offset = OFFSET_BEGINNING if place.topic in grown else self._start
-        return found
-
-    def _committed_topics(self, client: Consumer, topics: Iterable[str]) -> set[str]:
-        known = set()
-        for topic in topics:
-            there = client.list_topics(topic, timeout=self._timeout).topics[topic]
-            places = [TopicPartition(topic, number) for number in there.partitions]
-            committed = client.committed(places, timeout=self._timeout)
-            if any(place.offset >= 0 for place in committed):
-                known.add(topic)
-        return known
 
     # --- messages ---------------------------------------------------------------------
 
@@ -272,8 +276,8 @@ class KafkaGroupMember(StreamLevelConsumer):
             self._answer(rows)
             for partition, offset in rows.rewinds.items():
                 self.seek(partition, offset)
-            for error, about in rows.errors:
-                self._note(error, about)
+            for about in rows.errors:
+                self._note(about)
         except BaseException:
             # Rows or errors are missing. The next fetch begins at the last commit.
             self._leave()
@@ -296,10 +300,10 @@ class KafkaGroupMember(StreamLevelConsumer):
 
     def _answer(self, rows: GroupRows) -> None:
         """Queue the rows of partitions that were not revoked meanwhile."""
-        ends = rows.ends
+        ends, received = rows.ends, time.monotonic()
         for partition, columns in rows.by_partition():
-            if partition in self._mine:
-                answer = self._fetched(columns, partition, ends)
+            if partition in self._mine and partition not in self._recreated:
+                answer = self._fetched(columns, partition, ends, received)
                 self._ready.append((partition, answer))
         for partition, end in ends.items():
             # Control records after the last row: advance the position beyond them.
@@ -311,7 +315,11 @@ class KafkaGroupMember(StreamLevelConsumer):
                 self._ready.append((partition, answer))
 
     def _fetched(
-        self, rows: PartitionRows, partition: Partition, ends: Mapping[Partition, int]
+        self,
+        rows: PartitionRows,
+        partition: Partition,
+        ends: Mapping[Partition, int],
+        received: float,
     ) -> Fetched:
         at, before = rows.next_offset, self._next.get(partition)
         self._next[partition] = at
@@ -322,14 +330,19 @@ class KafkaGroupMember(StreamLevelConsumer):
             latest=latest if latest == at else None,
             held_from=before,  # `_LOST` reports what is not: a gap is no loss
             size=rows.size,
+            received=received,
         )
 
     # --- what goes wrong --------------------------------------------------------------
 
-    def _note(self, error: KafkaError, partition: Partition | None) -> None:
+    def _note(self, reported: Reported) -> None:
         """Keep an error until the rows before it are returned."""
+        error, partition, offset = reported
         if partition is not None and error.code() in _LOST:
-            self._lose(partition)
+            expected = self._next.get(partition)
+            # The client may report an offset that was left by `seek`.
+            if offset is None or expected is None or offset == expected:
+                self._lose(partition)
         elif not error.retriable():
             doing = f"group {self._group!r} cannot be read"
             self._errors[None] = failure(error, doing, where=brokers(self._config))
@@ -361,6 +374,8 @@ class KafkaGroupMember(StreamLevelConsumer):
         return next((p.error for p in done or () if p.error is not None), None)
 
     def _raise_error(self) -> None:
+        for changed in self._recreated.values():
+            raise changed
         if self._errors:
             raise self._errors.pop(next(iter(self._errors)))
 

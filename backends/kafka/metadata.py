@@ -31,10 +31,12 @@ from streamfactory.backends.kafka.clients import (
     of_this_process,
     refused,
 )
+from streamfactory.backends.kafka.committed import committed_place
 from streamfactory.backends.kafka.errors import failure, is_passing
 from streamfactory.spi import (
     ClosedError,
     MetadataProvider,
+    PartialMetadata,
     Partition,
     PartitionInfo,
     Position,
@@ -58,6 +60,8 @@ _SLICE: Final = 0.05
 _PAUSE: Final = 0.1
 _REFRESH: Final = 0.5
 """Seconds between metadata refreshes, and of one, while a broker is unreachable."""
+_PROPAGATION: Final = 5.0
+"""Seconds for which a topic that is read may be unknown to a broker: as consumers."""
 _AT_ONCE: Final = 500
 """Partitions per request: the client's cost is quadratic in their number."""
 _SPECS: Final[Any] = OffsetSpec  # its stubs have no types
@@ -234,6 +238,8 @@ class KafkaMetadata(MetadataProvider):
             else IsolationLevel.READ_UNCOMMITTED
         )
         self._ids = frozenset(config.get("partition.ids") or ())
+        self._unknown_since: float | None = None
+        """When brokers began not to know a topic that a consumer reads."""
 
     def fetch_partitions(
         self, topics: Sequence[str], known: Collection[Partition]
@@ -247,6 +253,29 @@ class KafkaMetadata(MetadataProvider):
         described = self._describe({partition.topic for partition in partitions})
         existing = _partitions(described)
         return self._infos(described, [p for p in partitions if p in existing])
+
+    def fetch_incarnations(
+        self, partitions: Collection[Partition]
+    ) -> Mapping[Partition, str | None]:
+        try:
+            described = self._describe({partition.topic for partition in partitions})
+        except TopicNotFound as error:
+            raise self._unknown(error) from error
+        self._unknown_since = None
+        existing = set(_partitions(described))
+        return {
+            partition: str(described[partition.topic].topic_id)
+            for partition in partitions
+            if partition in existing
+        }
+
+    def _unknown(self, error: TopicNotFound) -> StreamError:
+        """A broker may not know a topic that another one has just created."""
+        now = time.monotonic()
+        self._unknown_since = self._unknown_since or now
+        if now - self._unknown_since > _PROPAGATION:
+            return error
+        return PartialMetadata(error.what)
 
     def fetch_partition_count(self, topic: str) -> int:
         return len(self._chosen(self._describe([topic])))
@@ -294,7 +323,7 @@ class KafkaMetadata(MetadataProvider):
 
     def publish_position(self, group: str, position: Position) -> None:
         offsets = [
-            TopicPartition(partition.topic, partition.id, offset)
+            committed_place(partition, offset, position.incarnations.get(partition))
             for partition, offset in position.items()
         ]
         wanted = [ConsumerGroupTopicPartitions(group, offsets)]

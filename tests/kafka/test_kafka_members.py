@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from tests.kafka.conftest import READING
 from tests.kafka.members import (
     FETCHED,
@@ -29,6 +29,7 @@ from tests.kafka.raw_headers import send_header
 from tests.proving.drivers import REPOSITORY
 
 from streamfactory.backends.kafka import native_library
+from streamfactory.backends.kafka.group_starts import PlannedStarts, StartPlanner
 from streamfactory.backends.kafka.groups import KafkaGroupMember
 from streamfactory.backends.kafka.native_groups import MemberQueue
 from streamfactory.spi import (
@@ -40,6 +41,7 @@ from streamfactory.spi import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import ModuleType
 
     from tests.kafka.topics import Topics
@@ -270,17 +272,17 @@ def test_a_member_rejoins_at_its_commit_after_a_batch_that_failed(
 def test_a_member_rejoins_that_could_not_read_its_committed_offsets(
     topics: Topics, member_of: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    starts = KafkaGroupMember._starts
+    plan = StartPlanner.plan
     failures = [KafkaException(KafkaError(KafkaError._TIMED_OUT))] * 2
 
     def failing(
-        member: KafkaGroupMember, client: Consumer, given: list[TopicPartition]
-    ) -> list[TopicPartition]:
+        planner: StartPlanner, client: Consumer, partitions: Sequence[Partition]
+    ) -> PlannedStarts:
         if failures:
             raise failures.pop()
-        return starts(member, client, given)
+        return plan(planner, client, partitions)
 
-    monkeypatch.setattr(KafkaGroupMember, "_starts", failing)
+    monkeypatch.setattr(StartPlanner, "plan", failing)
     with member_of(filled(topics)) as member:
         for _ in range(2):
             with pytest.raises(StreamTimeout, match="committed offsets of group"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -165,7 +165,7 @@ def test_redelivery_alone_is_no_answer(reader_of: Readers) -> None:
     "limits", [{"max_rows": 0}, {"max_bytes": 0}, {"max_rows": -1}]
 )
 def test_limits_that_allow_nothing_are_refused(
-    reader_of: Readers, limits: dict[str, int]
+    reader_of: Readers, limits: dict[str, Any]
 ) -> None:
     author = Author(rows(0, 3))
     with pytest.raises(MisuseError):

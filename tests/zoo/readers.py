@@ -349,6 +349,39 @@ class UsesTheTopicNameAsIncarnation(ZooConsumers):
     METADATA: ClassVar[Any] = _NamedMetadata
 
 
+class _AnyLogConsumer(LogConsumer):
+    """Reads the log that has the topic's name now; its results have no incarnation."""
+
+    store: Any = None
+
+    def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
+        self._log = self.store.open(self._partition.topic)
+        return replace(super().fetch_messages(start, end, limits), incarnation=None)
+
+
+class _FirstIncarnation(LogMetadata):
+    def __init__(self, factory: LogConsumerFactory) -> None:
+        super().__init__(factory)
+        self._first: dict[Any, Any] = {}
+
+    def fetch_incarnations(self, partitions: Any) -> Any:
+        found = super().fetch_incarnations(partitions)
+        return {p: self._first.setdefault(p, found[p]) for p in found}
+
+
+@caught_by("a_recreated_topic_is_not_continued")
+class CachesIncarnations(ZooConsumers):
+    """Results have no incarnation, and the metadata returns the first one it had."""
+
+    CONSUMER: ClassVar[Any] = _AnyLogConsumer
+    METADATA: ClassVar[Any] = _FirstIncarnation
+
+    def create_partition_level_consumer(self, *arguments: Any, **more: Any) -> Any:
+        consumer = super().create_partition_level_consumer(*arguments, **more)
+        consumer.store = self.store()  # type: ignore[attr-defined]
+        return consumer
+
+
 @caught_by("a_provider_is_thread_safe")
 class SupportsOneThreadOnly(LogMetadata):
     """Two simultaneous calls of a provider fail."""

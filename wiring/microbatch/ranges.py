@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from streamfactory.spi import BatchState, Extent, StreamTimeout
 from streamfactory.wiring.reading.extents import advance
 from streamfactory.wiring.reading.following import refuse_torn
-from streamfactory.wiring.reading.losses import was_recreated
+from streamfactory.wiring.reading.losses import recreated, was_recreated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -139,11 +139,17 @@ def read_range(
         ConnectionFailed: transient; the partition broke off before the end.
         StreamError: Raised by the reader.
     """
-    at = wanted.start
+    at, returned = wanted.start, False
     progress = clock.now()
     while at < wanted.end:
-        batch = reader.fetch(at, end=wanted.end, timeout=turn)
+        # Confirmed by `verify`, once for the whole range.
+        batch = reader.fetch(at, end=wanted.end, timeout=turn, confirm=False)
         if _elsewhere(batch, at, wanted):
+            if returned and was_recreated(wanted.incarnation, batch.incarnation):
+                # Rows that were returned may be of the new topic (rule R13).
+                raise recreated(
+                    wanted.partition, wanted.incarnation, batch.incarnation, at
+                ).at(stream=reader.stream)
             log.warning(
                 "partition %s: offsets %d to %d of a planned range are lost",
                 wanted.partition,
@@ -154,7 +160,7 @@ def read_range(
         refuse_torn(batch, reader.stream)
         if batch.num_rows or batch.next_offset > at:
             progress = clock.now()
-        at = max(at, batch.next_offset)
+        at, returned = max(at, batch.next_offset), returned or batch.num_rows > 0
         yield batch
         if batch.state is BatchState.END_OF_PARTITION:
             break

@@ -23,6 +23,7 @@ class Bounds:
         partition: The partition, for errors and loss records.
         policy: The loss policy.
         look_up: Fetches the current bounds from the source.
+        identify: Fetches the current incarnation from the source.
         info: Bounds that were just fetched: saves the first look-up.
         incarnation: Incarnation of the caller's offsets, if known.
     """
@@ -33,12 +34,15 @@ class Bounds:
         policy: LossPolicy,
         *,
         look_up: Callable[[], PartitionInfo],
+        identify: Callable[[], str | None],
         info: PartitionInfo | None = None,
         incarnation: str | None = None,
     ) -> None:
         self._partition = partition
         self._policy = policy
         self._look_up = look_up
+        self._identify = identify
+        self._carried = False
         self._fresh = info
         self.incarnation = incarnation
         self.losses: list[Loss] = []
@@ -50,6 +54,19 @@ class Bounds:
         return self._fresh is not None and was_recreated(
             self.incarnation, self._fresh.incarnation
         )
+
+    @property
+    def uncertain(self) -> bool:
+        """Whether results do not carry the incarnation that the source has.
+
+        Then it is fetched after them, before they are handed out (rule R13).
+        """
+        return self.incarnation is not None and not self._carried
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether the source still has the incarnation of the results; looks it up."""
+        return not self.uncertain or self.incarnation == self._identify()
 
     def check(
         self,
@@ -115,6 +132,7 @@ class Bounds:
             ContractBroken: plugin; a result with rows has a new incarnation.
         """
         found = fetched.incarnation
+        self._carried = found is not None
         if was_recreated(self.incarnation, found):
             if self._policy.fails:  # without a look-up, which could fail itself
                 error = recreated(self._partition, self.incarnation, found, where)
@@ -144,7 +162,7 @@ class Bounds:
             IncarnationChanged: data_loss, whatever the policy: rows of both topics may
                 have been returned.
         """
-        found = self._look_up().incarnation
+        found = self._identify()
         if was_recreated(self.incarnation, found):
             error = recreated(self._partition, self.incarnation, found, where)
             raise error.at(stream=self._policy.stream)

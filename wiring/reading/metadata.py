@@ -173,10 +173,26 @@ class Metadata:
             lambda p: self._checked(p.fetch_bounds(wanted), ()),
             closed,
         )
-        if partition not in infos:
-            msg = "the partition does not exist, or no longer"
-            raise PartitionVanished(msg, stream=self._config.name, partition=partition)
-        return infos[partition]
+        return self._existing(infos, partition)
+
+    def incarnations(
+        self,
+        partitions: Collection[Partition],
+        closed: threading.Event | None = None,
+    ) -> Mapping[Partition, str | None]:
+        """Return the current incarnation of each partition, by one call (rule R13).
+
+        Args:
+            partitions: Which.
+            closed: Cancels the call when set; by default, closing this does.
+
+        Raises:
+            PartitionVanished: data_loss; one does not exist, or no longer.
+        """
+        found = self._ask(
+            "fetch incarnations", lambda p: p.fetch_incarnations(partitions), closed
+        )
+        return {one: self._existing(found, one) for one in partitions}
 
     def offsets_at(
         self, timestamp_ms: int, partitions: Collection[Partition]
@@ -416,6 +432,12 @@ class Metadata:
             msg = f"no partition was returned, but {len(known)} were known"
             raise PartialMetadata(msg, stream=self._config.name)
         return infos
+
+    def _existing(self, found: Mapping[Partition, T], partition: Partition) -> T:
+        if partition not in found:
+            msg = "the partition does not exist, or no longer"
+            raise PartitionVanished(msg, stream=self._config.name, partition=partition)
+        return found[partition]
 
     def _broken(self, info: PartitionInfo, what: str) -> ContractBroken:
         return ContractBroken(

@@ -64,6 +64,7 @@ class Reader:
         create: Creates the backend's consumer.
         look_up: Fetches the partition's current bounds; cancelled when the event is
             set.
+        identify: Fetches the partition's current incarnation, likewise.
         shaper: Converts rows to the declared schema.
         guard: Translates errors.
         clock: The clock.
@@ -79,6 +80,7 @@ class Reader:
         *,
         create: Callable[[], PartitionLevelConsumer],
         look_up: Callable[[threading.Event], PartitionInfo],
+        identify: Callable[[threading.Event], str | None],
         shaper: Shaper,
         guard: Guard,
         clock: Clock,
@@ -97,6 +99,7 @@ class Reader:
             partition,
             settings.losses,
             look_up=lambda: look_up(self._closed),
+            identify=lambda: identify(self._closed),
             info=info,
             incarnation=incarnation,
         )
@@ -131,6 +134,11 @@ class Reader:
         """The incarnation of the offsets, if known."""
         return self._bounds.incarnation
 
+    @property
+    def uncertain(self) -> bool:
+        """Whether rows need a check of the incarnation (rule R13)."""
+        return self._bounds.uncertain
+
     def fetch(
         self,
         start: int,
@@ -139,6 +147,7 @@ class Reader:
         max_rows: int | None = None,
         max_bytes: int | None = None,
         timeout: float | None = None,
+        confirm: bool = True,
     ) -> MessageBatch:
         """Read messages at or after ``start`` and before ``end``.
 
@@ -152,6 +161,9 @@ class Reader:
             max_rows: Maximum rows, before decoding; a message is never split.
             max_bytes: Maximum bytes; a larger message is a batch of its own.
             timeout: Seconds to wait for messages; ``fetch.timeout.millis`` by default.
+            confirm: Whether rows are checked to be of the reader's incarnation (rule
+                R13). If not, the caller does it before it uses them, for several
+                batches at once: by `verify`, or with `uncertain` and `distrust`.
 
         Raises:
             OffsetOutOfRange, IncarnationChanged: data_loss (rule R7); with the
@@ -173,6 +185,8 @@ class Reader:
             limits = self._limits(start, max_rows, max_bytes, timeout)
             if start == end and not self._bounds.begun_again:
                 return self._maker.empty(start, end)
+            if confirm:
+                return self._fetch_confirmed(start, end, limits)
             return self._fetch(start, end, limits)
         except BaseException as error:
             # A failed fetch has no effect: the next one repeats it completely.
@@ -189,6 +203,19 @@ class Reader:
             if self._closed.is_set():
                 self._release()
             self._busy.release()
+
+    def distrust(self, incarnation: str | None) -> None:
+        """Discard what was read since the topic was recreated.
+
+        The next fetch checks its start, and applies ``out.of.range``.
+
+        Args:
+            incarnation: That of the start of the next fetch.
+        """
+        self._bounds.forget(incarnation)
+        self._fetch_loop.stop()
+        self._maker.rest, self._checked = None, False
+        self._next, self._was_empty = None, False
 
     def begin_range(self) -> None:
         """Begin a planned range: it has an error budget of its own (rule D3)."""
@@ -240,6 +267,16 @@ class Reader:
             )
             raise MisuseError(msg, partition=self.partition)
         return limits
+
+    def _fetch_confirmed(
+        self, start: int, end: int | None, limits: FetchLimits
+    ) -> MessageBatch:
+        known = self._bounds.incarnation
+        batch = self._fetch(start, end, limits)
+        while batch.num_rows and not self._bounds.unchanged:
+            self.distrust(known)
+            batch = self._fetch(start, end, limits)
+        return batch
 
     def _fetch(self, start: int, end: int | None, limits: FetchLimits) -> MessageBatch:
         again = self._was_empty and start == self._asked and self._next is not None

@@ -1,9 +1,15 @@
-"""Reads several partitions fairly, one batch at a time."""
+"""Reads several partitions fairly, one batch at a time.
+
+A batch is fetched, confirmed and then handed out. It is confirmed if no topic was
+recreated since it was fetched (rule R13): if the results of a backend do not carry the
+incarnation, it is looked up after the fetch, once for all batches of a turn.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
@@ -18,8 +24,10 @@ from streamfactory.spi import (
     PartitionVanished,
     Position,
     TopicNotFound,
+    TransientError,
 )
 from streamfactory.wiring.core.conform import empty_rows
+from streamfactory.wiring.reading.confirming import Unconfirmed
 from streamfactory.wiring.reading.counters import Counters
 from streamfactory.wiring.reading.losses import LossPolicy, recreated, was_recreated
 
@@ -45,6 +53,8 @@ class _Cursor:
     info: PartitionInfo | None
     incarnation: str | None
     reader: Reader | None = None
+    ended: bool = False
+    """Whether there is nothing more to fetch."""
 
 
 @final
@@ -90,7 +100,8 @@ class Rotation:
         self.ends: dict[Partition, End] = {}
         """The ends of partitions that have ended."""
         self._cursors: deque[_Cursor] = deque()
-        self._unreturned: deque[MessageBatch] = deque()
+        self._fetched: Unconfirmed[_Cursor] = Unconfirmed(source, self._closed)
+        self._unreturned: deque[tuple[_Cursor, MessageBatch]] = deque()
         for info in infos:
             partition = info.partition
             if partition in starts:
@@ -100,7 +111,8 @@ class Rotation:
     @property
     def finished(self) -> bool:
         """Whether all partitions are finished."""
-        return self._verified and not self._cursors and not self._unreturned
+        waiting = self._cursors or self._fetched or self._unreturned
+        return self._verified and not waiting
 
     @property
     def position(self) -> Position:
@@ -110,7 +122,7 @@ class Rotation:
     @property
     def counters(self) -> Counters:
         """The sum of the counters of all readers."""
-        readers = [cursor.reader for cursor in list(self._cursors)]
+        readers = [cursor.reader for cursor in self._open_cursors()]
         return sum((r.counters for r in readers if r is not None), self._counters)
 
     def next_batch(self, timeout: float) -> MessageBatch | None:
@@ -130,14 +142,12 @@ class Rotation:
         while True:
             self._check_open()
             self._look_for_partitions()
+            if not self._unreturned:
+                self._turn(deadline)
+                self._confirm()
             if self._unreturned:
-                return self._unreturned.popleft()
-            batch = self._turn(deadline)
-            if batch is not None:
-                return batch
-            if self._unreturned:
-                continue
-            if not self._cursors and not self._following:
+                return self._hand_out()
+            if not self._cursors and not self._fetched and not self._following:
                 self._verify()
                 return None
             left = deadline - self._clock.now()
@@ -146,6 +156,25 @@ class Rotation:
             if self._clock.wait(self._closed, min(pause, left)):
                 continue
             pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def verify(self) -> None:
+        """Verify before a commit that no topic was recreated (rule R13).
+
+        All rows that were handed out are of the incarnation that `position` has, so an
+        unreachable source is no reason not to commit them.
+
+        Raises:
+            IncarnationChanged: data_loss; under the policy ``fail``.
+        """
+        readers = {
+            cursor.partition: cursor.reader
+            for cursor in self._cursors
+            if cursor.reader is not None and cursor.reader.uncertain
+        }
+        with suppress(TransientError, PartitionVanished, TopicNotFound):
+            found = self._fetched.look_up(readers) if readers else {}
+            for partition, incarnation in found.items():
+                self._compare(partition, readers[partition], incarnation)
 
     def begin_range(self) -> None:
         """Begin a range: reset the error budget of each partition (rule D3)."""
@@ -156,12 +185,19 @@ class Rotation:
     def close(self) -> None:
         """Close all readers; may be called twice."""
         self._closed.set()
-        for cursor in list(self._cursors):
+        for cursor in self._open_cursors():
             if cursor.reader is not None:
                 cursor.reader.close()
 
-    def _turn(self, deadline: float) -> MessageBatch | None:
-        """Poll each partition once, until one has content."""
+    def _open_cursors(self) -> set[_Cursor]:
+        """Cursors of which something may be fetched or handed out."""
+        unreturned = [cursor for cursor, _ in list(self._unreturned)]
+        return {*list(self._cursors), *self._fetched.cursors, *unreturned}
+
+    def _turn(self, deadline: float) -> None:
+        """Poll each partition once, until enough has content."""
+        if self._fetched and (self._fetched.due or self._clock.now() >= deadline):
+            return
         window = (
             len(self._cursors) if self._following else min(len(self._cursors), _OPEN)
         )
@@ -170,15 +206,19 @@ class Rotation:
             self._rotate()
             # The fetch of a single partition may block: no other partition waits.
             patience = min(deadline - self._clock.now(), 0.5) if window == 1 else 0.0
-            batch = self._fetch(cursor, max(0.0, patience))
-            if batch is not None and (
+            batch = self._fetch(cursor, 0.0 if self._fetched else max(0.0, patience))
+            if batch is None:
+                continue
+            if (
                 batch.num_rows
                 or batch.losses
                 or batch.dead_letters is not None
                 or batch.end is not None
             ):
-                return batch
-        return None
+                if not self._fetched.add(cursor, batch):
+                    return
+            elif cursor not in self._fetched.cursors:
+                self._move(cursor, batch)
 
     def _fetch(self, cursor: _Cursor, timeout: float) -> MessageBatch | None:
         if cursor.reader is None:
@@ -189,20 +229,62 @@ class Rotation:
             if self._closed.is_set():
                 cursor.reader.close()  # created during `close`
         try:
-            batch = cursor.reader.fetch(cursor.next, end=cursor.end, timeout=timeout)
+            batch = cursor.reader.fetch(
+                cursor.next, end=cursor.end, timeout=timeout, confirm=False
+            )
         except (PartitionVanished, TopicNotFound) as error:
             self._gone(cursor, error)
             return None
         cursor.next = batch.next_offset
-        self._next[cursor.partition] = batch.next_offset
-        if cursor.reader.incarnation is not None:
-            self._incarnations[cursor.partition] = cursor.reader.incarnation
         ended = batch.state is BatchState.END_OF_PARTITION
-        if ended:
-            self.ends[cursor.partition] = batch.end or Finished()
         if ended or (cursor.end is not None and cursor.next >= cursor.end):
-            self._retire(cursor)
+            cursor.ended = True
+            self._cursors.remove(cursor)
         return batch
+
+    def _confirm(self) -> None:
+        """Pass on what was fetched, if no topic was recreated meanwhile."""
+        if not self._fetched or (self._cursors and not self._fetched.due):
+            return
+        confirmed, again = self._fetched.confirm()
+        self._unreturned.extend(confirmed)
+        for cursor, start in again:
+            # The next fetch from there applies `out.of.range`.
+            assert cursor.reader is not None
+            cursor.reader.distrust(self._incarnations.get(cursor.partition))
+            cursor.next = start
+            if cursor.ended:
+                cursor.ended = False
+                self._cursors.append(cursor)
+
+    def _compare(
+        self, partition: Partition, reader: Reader, incarnation: str | None
+    ) -> None:
+        """Compare an incarnation that was looked up with that of the position."""
+        known = self._incarnations.get(partition)
+        if was_recreated(known, incarnation):
+            reader.distrust(known)
+            if self._policy.fails:
+                error = recreated(partition, known, incarnation, self._next[partition])
+                raise error.at(stream=self._source.config.name)
+
+    def _hand_out(self) -> MessageBatch:
+        cursor, batch = self._unreturned.popleft()
+        self._move(cursor, batch)
+        return batch
+
+    def _move(self, cursor: _Cursor, batch: MessageBatch) -> None:
+        """Move the position behind a batch that is handed out, or has no content."""
+        partition = cursor.partition
+        if cursor.reader is None:
+            return  # it was removed
+        self._next[partition] = batch.next_offset
+        if batch.incarnation is not None:
+            self._incarnations[partition] = batch.incarnation
+        if batch.state is BatchState.END_OF_PARTITION:
+            self.ends[partition] = batch.end or Finished()
+        if cursor.ended and cursor.next == batch.next_offset:
+            self._close(cursor)
 
     def _rotate(self) -> None:
         """Move the first partition behind the other open ones."""
@@ -212,11 +294,11 @@ class Rotation:
             others if self._following else min(others, _OPEN - 1), cursor
         )
 
-    def _retire(self, cursor: _Cursor) -> None:
-        self._cursors.remove(cursor)
-        if cursor.reader is not None:
-            cursor.reader.close()
-            self._counters += cursor.reader.counters
+    def _close(self, cursor: _Cursor) -> None:
+        reader, cursor.reader = cursor.reader, None
+        if reader is not None:
+            reader.close()
+            self._counters += reader.counters
 
     def _add(
         self, info: PartitionInfo, start: int, end: int | None, incarnation: str | None
@@ -237,6 +319,7 @@ class Rotation:
         if not self._following or self._clock.now() - self._looked < self._refresh:
             return
         self._looked = self._clock.now()
+        readers = {c.partition: c.reader for c in self._cursors if c.reader is not None}
         for info in self._source.metadata.partitions():
             partition = info.partition
             if info.state is PartitionState.VANISHED:
@@ -245,6 +328,8 @@ class Rotation:
                 ]
                 if cursors:
                     self._gone(cursors[0], None)
+            elif partition in readers:
+                self._compare(partition, readers[partition], info.incarnation)
             elif partition not in self._next and self._mine(partition):
                 # A new partition is read from its earliest offset (rule M4).
                 self._add(info, info.start, None, None)
@@ -260,22 +345,23 @@ class Rotation:
         if self._policy.fails and error is not None:
             raise error
         loss = self._policy.vanished(partition, cursor.next, "while it was read")
-        self._retire(cursor)
+        self._cursors.remove(cursor)
+        self._fetched.drop(cursor)
+        self._close(cursor)
         self._counters.losses.append(loss)
         self._next.pop(partition, None)
         self._incarnations.pop(partition, None)
         self.ends[partition] = Abandoned()
-        self._unreturned.append(
-            MessageBatch(
-                partition,
-                empty_rows(self._source.schema),
-                cursor.next,
-                cursor.next,
-                BatchState.END_OF_PARTITION,
-                losses=(loss,),
-                end=Abandoned(),
-            )
+        batch = MessageBatch(
+            partition,
+            empty_rows(self._source.schema),
+            cursor.next,
+            cursor.next,
+            BatchState.END_OF_PARTITION,
+            losses=(loss,),
+            end=Abandoned(),
         )
+        self._unreturned.append((cursor, batch))
 
     def _verify(self) -> None:
         """Verify after the last fetch that the topic was not recreated (rule R7)."""

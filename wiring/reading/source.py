@@ -196,6 +196,9 @@ class Source:
                 f"{self._client_id}-{partition}", partition, self._pushed_fields()
             ),
             look_up=lambda closed: self.metadata.info(partition, closed),
+            identify=lambda closed: self.metadata.incarnations([partition], closed)[
+                partition
+            ],
             shaper=self.shaper(partition),
             guard=self.guard,
             clock=self.clock,

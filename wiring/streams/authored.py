@@ -11,9 +11,11 @@ from streamfactory.spi import (
     ClosedError,
     Fetched,
     FetchLimits,
+    IncarnationChanged,
     OffsetOutOfRange,
     Position,
 )
+from streamfactory.spi.consumer import NO_STARTS
 from streamfactory.wiring.metrics.registry import registry
 from streamfactory.wiring.reading.batches import BatchMaker, checked_answer
 from streamfactory.wiring.reading.bounds import Bounds
@@ -21,12 +23,18 @@ from streamfactory.wiring.reading.clipping import Answer
 from streamfactory.wiring.reading.counters import Counters, ReadTally
 from streamfactory.wiring.reading.losses import LossPolicy
 from streamfactory.wiring.streams.groups import GroupReader
+from streamfactory.wiring.streams.incarnations import MemberIncarnations
 from streamfactory.wiring.writing.diverting import Letters
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamfactory.spi import MessageBatch, Partition, StreamLevelConsumer
+    from streamfactory.spi import (
+        DataLossError,
+        MessageBatch,
+        Partition,
+        StreamLevelConsumer,
+    )
     from streamfactory.wiring.reading.source import Source
 
 T = TypeVar("T")
@@ -50,8 +58,12 @@ class AuthoredGroup(GroupReader):
         self._author = author
         self._policy = LossPolicy.of(source.config)
         self._members: dict[Partition, _Assigned] = {}
+        self._starts = NO_STARTS
         self._counters = Counters()
         self._closed = threading.Event()
+        self._incarnations = MemberIncarnations(source, self._closed)
+        self._waiting: tuple[Partition, Fetched] | None = None
+        """A result whose incarnation is not confirmed."""
         # Members of such a group have no ids that survive a restart.
         self._letters = Letters(source, None, source.clock)
 
@@ -62,31 +74,30 @@ class AuthoredGroup(GroupReader):
         for one in self._assigned().values():
             if one.maker.rest is not None:
                 return self._handed(one.rest(limits))
-        began = perf_counter()
-        counters = self._counters
         try:
-            found = self._call(lambda: self._author.fetch_messages(limits))
-            if found is not None:
-                counters = self._member(found[0]).counters
-        except OffsetOutOfRange as error:
-            if error.partition is None or error.offset is None:
-                raise
-            one = self._member(error.partition)
-            return self._handed(one.lost(error.offset, error, limits))
-        finally:
-            counters.fetches += 1
-            counters.fetch_seconds += perf_counter() - began
-        self._assigned()
-        if found is None:
-            return None
-        partition, fetched = found
-        fetched = self._call(lambda: checked_answer(fetched))
+            self._refuse_recreated()
+            if self._waiting is None:
+                self._fetch(limits)
+                self._refuse_recreated()
+            if self._waiting is None:
+                return None
+            partition, fetched = self._waiting
+            fetched = self._call(lambda: checked_answer(fetched))
+            self._incarnations.confirm(partition, fetched)
+            self._waiting = None
+            self._refuse_recreated({partition})
+        except (OffsetOutOfRange, IncarnationChanged) as error:
+            return self._lost(error, limits)
         one = self._member(partition)
         return self._handed(self._call(lambda: one.batch(fetched, limits)))
 
     def commit(self) -> Position:
         """See `GroupReader`; without partitions that were revoked meanwhile."""
         position = self.position
+        self._incarnations.verify(position)
+        if self._policy.fails:
+            self._refuse_recreated()
+        position = position.only(set(position) - set(self._incarnations.changed))
         self._letters.commit(position)
         self._call(lambda: self._author.commit(position))
         for one in self._members.values():
@@ -97,10 +108,11 @@ class AuthoredGroup(GroupReader):
     def position(self) -> Position:
         """See `GroupReader`."""
         known = {p: o for p, o in self._assigned().items() if o.next is not None}
-        return Position(
+        read = Position(
             {p: one.next or 0 for p, one in known.items()},
             {p: o.bounds.incarnation for p, o in known.items() if o.bounds.incarnation},
         )
+        return self._starts.merge(read)
 
     @property
     def counters(self) -> Counters:
@@ -119,7 +131,36 @@ class AuthoredGroup(GroupReader):
             last.callback(self._closed.set)
             last.callback(self._call, self._author.close)
 
+    def _fetch(self, limits: FetchLimits) -> None:
+        began = perf_counter()
+        counters = self._counters
+        try:
+            self._waiting = self._call(lambda: self._author.fetch_messages(limits))
+            self._assigned()
+            if self._waiting is not None:
+                counters = self._member(self._waiting[0]).counters
+        finally:
+            counters.fetches += 1
+            counters.fetch_seconds += perf_counter() - began
+
+    def _refuse_recreated(self, among: set[Partition] | None = None) -> None:
+        """Raise the error of a partition that was recreated since it was read."""
+        for partition, error in self._incarnations.changed.items():
+            if among is None or partition in among:
+                raise error
+
+    def _lost(self, error: DataLossError, limits: FetchLimits) -> MessageBatch:
+        """Continue at another offset with a loss record, or raise (rule R7)."""
+        partition, offset = error.partition, error.offset
+        if partition is None or offset is None:
+            raise error
+        self._assigned()
+        if self._waiting is not None and self._waiting[0] == partition:
+            self._waiting = None
+        return self._handed(self._member(partition).lost(offset, error, limits))
+
     def _handed(self, batch: MessageBatch) -> MessageBatch:
+        self._incarnations.note(batch)
         self._letters.add(batch)
         return batch
 
@@ -132,6 +173,7 @@ class AuthoredGroup(GroupReader):
                 self._policy,
                 lambda offset: self._call(lambda: self._author.seek(partition, offset)),
                 self._closed,
+                self._incarnations.expected.get(partition),
             )
         return found
 
@@ -146,6 +188,10 @@ class AuthoredGroup(GroupReader):
                 one = self._members.pop(partition)
                 self._counters += one.counters
                 one.close()
+            if self._waiting is not None and self._waiting[0] not in mine:
+                self._waiting = None
+            self._starts = self._call(self._author.starts)
+            self._incarnations.assign(self._starts)
         return self._members
 
     def _call(self, function: Callable[[], T]) -> T:
@@ -166,6 +212,7 @@ class _Assigned:
         policy: The loss policy.
         seek: Makes the backend continue at another offset.
         closed: Set when the group reader is closed.
+        incarnation: That of the offsets, if known.
     """
 
     def __init__(
@@ -175,6 +222,7 @@ class _Assigned:
         policy: LossPolicy,
         seek: Callable[[int], None],
         closed: threading.Event,
+        incarnation: str | None,
     ) -> None:
         self._partition = partition
         self._seek = seek
@@ -185,7 +233,13 @@ class _Assigned:
         self.next: int | None = None
         """Offset of the next message; None before the first result."""
         self.bounds = Bounds(
-            partition, policy, look_up=lambda: source.metadata.info(partition, closed)
+            partition,
+            policy,
+            look_up=lambda: source.metadata.info(partition, closed),
+            identify=lambda: source.metadata.incarnations([partition], closed)[
+                partition
+            ],
+            incarnation=incarnation,
         )
         shaper = source.shaper(partition)
         self.maker = BatchMaker(partition, shaper, self.bounds, self.counters)
@@ -220,7 +274,7 @@ class _Assigned:
         return self._made(self.next, self.next, limits, answer)
 
     def lost(
-        self, where: int, error: OffsetOutOfRange, limits: FetchLimits
+        self, where: int, error: DataLossError, limits: FetchLimits
     ) -> MessageBatch:
         """Continue at another offset with a loss record, or raise (rule R7)."""
         elsewhere = self.bounds.check(where, refusal=error)

@@ -69,6 +69,8 @@ class GroupReader(ABC):
 
         Raises:
             CheckpointFailed: permanent; the previous checkpoint remains valid.
+            IncarnationChanged: data_loss; the topic was recreated, and ``out.of.range``
+                is ``fail``. Nothing was committed.
         """
 
     @property
@@ -172,6 +174,7 @@ class CheckpointedGroup(GroupReader):
         if self._closed.is_set():
             msg = "the group reader is closed"
             raise ClosedError(msg)
+        self._rotation.verify()
         position = self.position
         self._letters.commit(position)
         checkpoint = Checkpoint(position, self._generation + 1)

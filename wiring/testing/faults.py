@@ -230,6 +230,10 @@ class _FaultyMetadata(MetadataProvider):
         self._faults.before("metadata")
         return self._inner.fetch_bounds(partitions)
 
+    def fetch_incarnations(self, partitions: Any) -> Any:
+        self._faults.before("metadata")
+        return self._inner.fetch_incarnations(partitions)
+
     def fetch_offsets_at(self, timestamp_ms: int, partitions: Any) -> Any:
         self._faults.before("metadata")
         return self._inner.fetch_offsets_at(timestamp_ms, partitions)

@@ -1,0 +1,123 @@
+"""Where a group member starts to read its partitions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from confluent_kafka import OFFSET_BEGINNING, TopicPartition
+
+from streamfactory.backends.kafka.committed import committed_incarnation
+from streamfactory.backends.kafka.group_settings import first_start
+from streamfactory.spi import IncarnationChanged, Partition, PartitionInfo, Position
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from confluent_kafka import Consumer
+
+    from streamfactory.backends.kafka.metadata import KafkaMetadata
+    from streamfactory.spi import StreamConfig
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStarts:
+    """Starts of newly assigned partitions."""
+
+    offsets: dict[Partition, int] = field(default_factory=dict)
+    incarnations: dict[Partition, str] = field(default_factory=dict)
+    places: list[TopicPartition] = field(default_factory=list)
+    """To be assigned."""
+    recreated: dict[Partition, IncarnationChanged] = field(default_factory=dict)
+    """Partitions whose committed offset is of a topic that was deleted. They are
+    assigned at their latest offset, until the framework decides."""
+
+    @property
+    def position(self) -> Position:
+        """Offsets and incarnations."""
+        return Position(self.offsets, self.incarnations)
+
+
+class StartPlanner:
+    """Finds the starts of newly assigned partitions.
+
+    Args:
+        config: The stream's configuration.
+        metadata: Of the stream.
+
+    Raises:
+        ConfigError: config; the options name a start that groups do not support.
+    """
+
+    def __init__(self, config: StreamConfig, metadata: KafkaMetadata) -> None:
+        self._earliest = first_start(config) == OFFSET_BEGINNING
+        self._metadata = metadata
+        self._timeout = config["connection.timeout.millis"] / 1000
+
+    def plan(self, client: Consumer, partitions: Sequence[Partition]) -> PlannedStarts:
+        """At the committed offsets, else at the start of the options.
+
+        Raises:
+            KafkaException: The committed offsets cannot be read.
+            StreamError: The bounds cannot be read.
+        """
+        infos = {i.partition: i for i in self._metadata.fetch_bounds(partitions)}
+        places = [TopicPartition(p.topic, p.id) for p in partitions]
+        found = client.committed(places, timeout=self._timeout)
+        fresh = {place.topic for place in found if place.offset < 0}
+        # A topic with committed partitions has grown: start new ones at earliest.
+        grown = self._committed_topics(client, fresh)
+        planned = PlannedStarts()
+        for place in found:
+            partition = Partition(place.topic, place.partition)
+            info = infos.get(partition)
+            if info is None:  # it was deleted meanwhile: the client reports it
+                planned.places.append(place)
+                continue
+            earliest = self._earliest or place.topic in grown
+            _plan(planned, place, info, earliest=earliest)
+        return planned
+
+    def _committed_topics(self, client: Consumer, topics: Iterable[str]) -> set[str]:
+        known = set()
+        for topic in topics:
+            there = client.list_topics(topic, timeout=self._timeout).topics[topic]
+            places = [TopicPartition(topic, number) for number in there.partitions]
+            committed = client.committed(places, timeout=self._timeout)
+            if any(place.offset >= 0 for place in committed):
+                known.add(topic)
+        return known
+
+
+def _plan(
+    planned: PlannedStarts,
+    place: TopicPartition,
+    info: PartitionInfo,
+    *,
+    earliest: bool,
+) -> None:
+    """Add the start of one partition."""
+    partition, latest = info.partition, info.latest or 0
+    current, expected = info.incarnation or "", committed_incarnation(place)
+    planned.incarnations[partition] = current
+    if place.offset >= 0 and expected is not None and expected != current:
+        planned.recreated[partition] = IncarnationChanged(
+            f"topic {partition.topic!r} was recreated after the last commit: expected "
+            f"id {expected!r}, found {current!r}",
+            expected=expected,
+            found=current,
+            partition=partition,
+            offset=place.offset,
+        )
+        # A commit refuses it, as long as it is not decided.
+        planned.incarnations[partition] = expected
+        at, start = place.offset, latest
+    elif place.offset >= 0:
+        at, start = place.offset, place.offset
+    elif earliest:
+        # Not as a number: retention may delete that offset before it is fetched.
+        at, start = info.earliest, OFFSET_BEGINNING
+    else:
+        at, start = latest, latest
+    planned.offsets[partition] = at
+    planned.places.append(TopicPartition(partition.topic, partition.id, start))
