@@ -24,7 +24,7 @@ BELOW = {
     "spi": {"spi"},
     "arrowipc": {"arrowipc"},
     "arrowlog": {"spi", "arrowipc", "arrowlog"},
-    "push": {"spi", "arrowlog", "push"},
+    "push": {"spi", "arrowlog", "wiring", "push"},
     "tables": {"spi", "arrowlog", "tables"},
     "live": {"spi", "arrowipc", "live"},
     "backends": {"spi", "arrowipc", "arrowlog", "push", "tables", "live"},

@@ -61,7 +61,9 @@ class Place(NamedTuple):
     def refuse(self, reason: str, cause: Exception | None = None) -> NoReturn:
         """Raise because a value, or every value, does not fit."""
         msg = f"column {self.path!r} is {self.have}, declared {self.want}: {reason}"
-        raise SchemaMismatch(msg) from cause
+        error = SchemaMismatch(msg)
+        error.column = self.path
+        raise error from cause
 
     def guard(self, step: Step) -> Step:
         """Return a step whose errors name the place."""

@@ -65,12 +65,13 @@ def ensure_topic(
         )
         remedy = "create the topic with the tools of the sink"
         raise Unsupported(msg, stream=config.name, remedy=remedy)
-    messages = sink.schema is not None and sink.schema.equals(envelope_schema())
-    stored = None
-    if not messages:
+    stored = sink.schema
+    if stored is None:
         plain = pa.schema([field for field in schema if field.name not in SPECIAL])
         check_columns(plain)
         stored = sink.canonical(plain)
+    elif stored.equals(envelope_schema()):
+        stored = None
     return _create(configured, stored, partitions)
 
 

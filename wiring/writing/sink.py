@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from contextlib import ExitStack, closing
+from functools import cached_property
 from typing import TYPE_CHECKING, final
 
 import pyarrow as pa
@@ -28,7 +29,7 @@ from streamfactory.spi import (
     envelope_schema,
 )
 from streamfactory.wiring.config.guarantees import check_guarantee, end_verdict
-from streamfactory.wiring.core.canonical import canonical_schema
+from streamfactory.wiring.core.canonical import canonical_schema, declared_schema
 from streamfactory.wiring.core.clock import Clock
 from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.core.conform import (
@@ -107,14 +108,26 @@ class Sink(Closing):
 
     @property
     def schema(self) -> pa.Schema | None:
-        """The schema that rows must fit; None if the first rows decide it."""
+        """The schema that rows must fit: the topic's, else the declared one.
+
+        None if the first rows decide it.
+        """
         # None is not cached: a first writer may have decided it meanwhile.
         if self._schema is None:
             topic = self.config.get("topic.name", "")
             self._schema = self.producer.ask(
                 "fetch the schema", lambda: self.factory.fetch_schema(topic)
             )
+        if self._schema is None and self._descriptor is None:
+            return self.declared
         return self._schema
+
+    @cached_property
+    def declared(self) -> pa.Schema | None:
+        """The option ``schema``, as a topic is created with it; None without one."""
+        return declared_schema(
+            self.config, dictionaries=self.producer.keeps_dictionaries
+        )
 
     def canonical(self, schema: pa.Schema) -> pa.Schema:
         """Return the stored schema of typed rows, if they decide it."""
@@ -268,11 +281,8 @@ class Sink(Closing):
         try:
             target = self._decide_target(schema)
         except SchemaMismatch as error:
-            if self._schema is not None and error.remedy is None:
-                error.remedy = (
-                    f"write the columns of topic {self.config.get('topic.name')!r}: "
-                    f"{columns_of(self._schema)}"
-                )
+            if error.remedy is None:
+                error.remedy = self._expected_columns()
             error.at(stream=self.config.name)
             raise
         except StreamError as error:
@@ -281,6 +291,16 @@ class Sink(Closing):
         if self._schema is not None:  # else the first rows decide it
             self._decided = schema, target
         return target
+
+    def _expected_columns(self) -> str | None:
+        """Return the remedy for rows that do not fit."""
+        known = self._schema
+        if known is not None and not known.equals(envelope_schema()):
+            topic = self.config.get("topic.name")
+            return f"write the columns of topic {topic!r}: {columns_of(known)}"
+        if self.declared is None:
+            return None
+        return f"write the columns of the option schema: {columns_of(self.declared)}"
 
     def _decide_target(self, schema: pa.Schema) -> Target:
         check_names(schema)
@@ -292,11 +312,11 @@ class Sink(Closing):
         plain = pa.schema([field for field in schema if field.name not in left])
         if wanted is not None and wanted.equals(envelope_schema()):
             stored = pa.schema([wanted.field("value")])
-            encodes = self._encodes()
-            if encodes:
+            rows = stored
+            if self._encodes():
                 # without columns, `raw` would read rows as tombstones
                 check_columns(plain)
-            rows = canonical_schema(plain) if encodes else stored
+                rows = self.declared or canonical_schema(plain)
         else:
             self._refuse_decoder()
             check_columns(plain)

@@ -20,6 +20,7 @@ from streamfactory.spi import (
     MessageEncoder,
     Outgoing,
     ReaderFinished,
+    SchemaMismatch,
     StreamError,
     StreamWriter,
     Unsupported,
@@ -198,6 +199,8 @@ class Writer:
             carried = self._carried(parcel)
             routed = self._routed(parcel, carried, deleted)
         except StreamError as error:
+            if isinstance(error, SchemaMismatch) and error.row is not None:
+                error.row += self.counters.rows
             error.at(stream=self._producer.config.name)
             raise
         plain, counters = parcel.rows, self.counters
