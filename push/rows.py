@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import pyarrow as pa
 
+from streamfactory.conversion.conform import Conformer, empty_rows
+from streamfactory.conversion.differences import schema_difference
 from streamfactory.spi import MisuseError, SchemaMismatch
-from streamfactory.wiring.core.conform import Conformer
-from streamfactory.wiring.core.differences import schema_difference
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -62,11 +62,8 @@ def _read(data: Any) -> Iterable[pa.RecordBatch]:
     if isinstance(data, pa.RecordBatch):
         return (data,)
     if isinstance(data, pa.Table):
-        empty = pa.RecordBatch.from_arrays(
-            [pa.array([], field.type) for field in data.schema], schema=data.schema
-        )
         found: list[pa.RecordBatch] = data.to_batches()
-        return found or (empty,)  # its schema is checked, too
+        return found or (empty_rows(data.schema),)  # its schema is checked, too
     if hasattr(data, "__arrow_c_stream__"):
         reader: Iterable[pa.RecordBatch] = pa.RecordBatchReader.from_stream(data)
         return reader

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from streamfactory.conversion.conform import Conformer, conform
 from streamfactory.spi import SchemaMismatch
-from streamfactory.wiring.core.conform import Conformer, conform
 
 MICROS, UTC_MICROS = pa.timestamp("us"), pa.timestamp("us", tz="UTC")
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC).replace(tzinfo=None)

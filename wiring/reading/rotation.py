@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
+from streamfactory.conversion.conform import empty_rows
 from streamfactory.spi import (
     Abandoned,
     BatchState,
@@ -19,7 +20,6 @@ from streamfactory.spi import (
     Position,
     TopicNotFound,
 )
-from streamfactory.wiring.core.conform import empty_rows
 from streamfactory.wiring.reading.counters import Counters
 from streamfactory.wiring.reading.losses import LossPolicy, recreated, was_recreated
 

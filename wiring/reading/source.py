@@ -7,6 +7,8 @@ import os
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final, final
 
+from streamfactory.conversion.conform import check_columns
+from streamfactory.conversion.differences import schema_difference
 from streamfactory.spi import (
     SCHEMA,
     ConfigError,
@@ -28,8 +30,6 @@ from streamfactory.wiring.config.guarantees import (
 )
 from streamfactory.wiring.core.canonical import canonical_schema, declared_schema
 from streamfactory.wiring.core.clock import Clock
-from streamfactory.wiring.core.conform import check_columns
-from streamfactory.wiring.core.differences import schema_difference
 from streamfactory.wiring.core.guard import Guard, log, log_warnings
 from streamfactory.wiring.decoding.deadletters import EVIDENCE, Origin
 from streamfactory.wiring.decoding.keys import KEY_PREFIX, KeyStage

@@ -7,6 +7,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
+from streamfactory.conversion.conform import check_columns
+from streamfactory.conversion.differences import schema_difference
 from streamfactory.spi import (
     ClosedError,
     MisuseError,
@@ -24,8 +26,6 @@ from streamfactory.wiring.config.loading import StreamLike, find_definition, loa
 from streamfactory.wiring.core.canonical import canonical_schema, declared_schema
 from streamfactory.wiring.core.clock import Clock
 from streamfactory.wiring.core.closing import Closing
-from streamfactory.wiring.core.conform import check_columns
-from streamfactory.wiring.core.differences import schema_difference
 from streamfactory.wiring.core.guard import Guard
 from streamfactory.wiring.options.spool import PATH as SPOOL_PATH
 from streamfactory.wiring.reading.losses import recreated, was_recreated

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from streamfactory.conversion.conform import check_columns
 from streamfactory.spi import MisuseError, TopicNotFound, Unsupported, envelope_schema
 from streamfactory.wiring.core.clock import Clock
-from streamfactory.wiring.core.conform import check_columns
 from streamfactory.wiring.core.guard import Guard
 from streamfactory.wiring.reading.metadata import Metadata
 from streamfactory.wiring.reading.source import unique_client_id

@@ -14,6 +14,13 @@ from typing import TYPE_CHECKING, final
 
 import pyarrow as pa
 
+from streamfactory.conversion.conform import (
+    check_columns,
+    check_names,
+    columns_of,
+    conform,
+    empty_rows,
+)
 from streamfactory.spi import (
     ConfigError,
     MessageEncoder,
@@ -32,13 +39,6 @@ from streamfactory.wiring.config.guarantees import check_guarantee, end_verdict
 from streamfactory.wiring.core.canonical import canonical_schema, declared_schema
 from streamfactory.wiring.core.clock import Clock
 from streamfactory.wiring.core.closing import Closing
-from streamfactory.wiring.core.conform import (
-    check_columns,
-    check_names,
-    columns_of,
-    conform,
-    empty_rows,
-)
 from streamfactory.wiring.core.guard import log_warnings
 from streamfactory.wiring.writing.changes import change_column, check_changes
 from streamfactory.wiring.writing.claimed import ClaimedCommitters
@@ -155,6 +155,7 @@ class Sink(Closing):
         task: int | None = None,
         kind: WriteKind = WriteKind.STREAMING,
         committer: Committer | None = None,
+        shared: bool = True,
     ) -> Writer:
         """Create the writer of one attempt.
 
@@ -170,6 +171,8 @@ class Sink(Closing):
             kind: Whether epochs form a sequence.
             committer: Committer of this writer in the same process, if any: saves a
                 call if the epoch is known not to be committed.
+            shared: Whether the caller may change the memory of the rows before the
+                commit: then what the caller can change is copied by each write.
 
         Raises:
             GuaranteeRefused: config.
@@ -190,7 +193,15 @@ class Sink(Closing):
             if encoder is not None:
                 unless_made.callback(encoder.close)
             fresh = committer is not None and committer.precedes(epoch)
-            writer = Writer(self.producer, context, target, encoder, home, fresh=fresh)
+            writer = Writer(
+                self.producer,
+                context,
+                target,
+                encoder,
+                home,
+                fresh=fresh,
+                shared=shared,
+            )
             unless_made.pop_all()
         return writer
 
@@ -208,63 +219,104 @@ class Sink(Closing):
         )
         return Committer(self.producer, author, writer_id, kind)
 
+    def last_epoch(self, writer_id: str) -> int | None:
+        """Return the last committed epoch of a writer; None if none is remembered.
+
+        Does not claim the writer: instances that use it can still commit.
+        """
+        last = self.producer.ask(
+            "fetch the last epoch", lambda: self.factory.fetch_last_commit(writer_id)
+        )
+        return None if last is None else last.epoch
+
     def put(
         self,
         rows: pa.RecordBatch | pa.Table,
         *,
         writer_id: str | None = None,
-        epoch: int = 0,
+        epoch: int | None = None,
         source_position: Position | None = None,
     ) -> bool:
         """Write and commit one epoch from this process.
 
-        Consecutive puts of one writer within a second claim it once.
+        A script that is run again after any end passes a writer id, and the same epoch
+        for the same rows: epochs that are committed have no effect. Without an epoch
+        rows are always written, as the writer's next one. Threads that put as one
+        writer take turns; consecutive puts within a second claim the writer once.
 
         Args:
             rows: All rows of the epoch.
             writer_id: Survives restarts; with it, repeating an epoch has no effect.
-            epoch: At least 0, increasing per writer.
+            epoch: At least 0, increasing per writer; the first may be any. None for the
+                one after the writer's last.
             source_position: Stored with the commit.
 
         Returns:
-            True if this call wrote it, False if it was committed before.
+            True if this call wrote it, False if it, or a later one, was committed
+            before.
 
         Raises:
             StreamError: See `Writer.write` and `Committer.commit`. A `TransientError`
-                may be raised after the commit: with a writer id, put the epoch again.
+                may be raised after the commit: with a writer id and an epoch, put the
+                epoch again.
         """
-        kept = None if writer_id is None else self._claimed.take(writer_id)
-        if kept is not None:
-            try:
-                return self._put(kept, rows, writer_id, epoch, source_position)
-            except WriterFenced:
-                pass  # another process put since: this one claims the writer again
-        committer = self.committer(writer_id=writer_id)
-        return self._put(committer, rows, writer_id, epoch, source_position)
+        if writer_id is None:
+            committer = self.committer(kind=WriteKind.BATCH)
+            return self._put(committer, rows, None, epoch or 0, source_position)
+        with self._claimed.turn(writer_id):
+            kept = self._claimed.take(writer_id)
+            if kept is not None:
+                try:
+                    return self._put(kept, rows, writer_id, epoch, source_position)
+                except WriterFenced:
+                    pass  # another process put since: this one claims the writer again
+            committer = self.committer(writer_id=writer_id, kind=WriteKind.BATCH)
+            return self._put(committer, rows, writer_id, epoch, source_position)
 
     def _put(
         self,
         committer: Committer,
         rows: pa.RecordBatch | pa.Table,
         writer_id: str | None,
-        epoch: int,
+        epoch: int | None,
         source_position: Position | None,
     ) -> bool:
         """Write an epoch; the committer is cached for the next one, or closed."""
-        batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
         with ExitStack() as unless_kept:
             unless_kept.callback(committer.close)
-            writer = self.writer(
-                rows.schema, writer_id=writer_id, epoch=epoch, committer=committer
-            )
-            with closing(writer):
-                for batch in batches:
-                    writer.write(batch)
-                written = committer.commit(epoch, [writer.commit()], source_position)
+            written = self._commit(committer, rows, writer_id, epoch, source_position)
             if writer_id is not None:
                 unless_kept.pop_all()
                 self._claimed.keep(writer_id, committer)
         return written
+
+    def _commit(
+        self,
+        committer: Committer,
+        rows: pa.RecordBatch | pa.Table,
+        writer_id: str | None,
+        epoch: int | None,
+        source_position: Position | None,
+    ) -> bool:
+        if writer_id is not None:
+            last = committer.last_epoch()
+            if epoch is None:
+                epoch = 0 if last is None else last + 1
+            elif last is not None and epoch < last:
+                return False
+        number = epoch or 0
+        writer = self.writer(
+            rows.schema,
+            writer_id=writer_id,
+            epoch=number,
+            kind=WriteKind.BATCH,
+            committer=committer,
+            shared=False,
+        )
+        with closing(writer):
+            for batch in rows.to_batches() if isinstance(rows, pa.Table) else [rows]:
+                writer.write(batch)
+            return committer.commit(number, [writer.commit()], source_position)
 
     def end_stream(self, end: End) -> None:
         """End the stream for its readers, if its type has an end."""

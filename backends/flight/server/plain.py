@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -20,6 +20,7 @@ from streamfactory.backends.flight.protocol.messages import (
     Received,
     Ticket,
 )
+from streamfactory.conversion.conform import Conformer
 from streamfactory.spi import (
     FormatRefused,
     MisuseError,
@@ -92,6 +93,7 @@ def receive_plain(
     """
     batches = incoming.sound()
     log = _open_or_create(store, topic, incoming.reader.schema)
+    fitting = _Fitting(log)
     attempt, rows, size = uuid.uuid4(), 0, 0
     if partition is None:
         partitions = log.bounds()
@@ -100,7 +102,7 @@ def receive_plain(
     try:
         for batch, _ in batches:
             if batch is not None:
-                stage.append(partition, _converted(batch, log))
+                stage.append(partition, fitting.apply(batch, rows))
                 rows, size = rows + batch.num_rows, size + batch.nbytes
         writer.write(encode(Received(rows, size)))  # fails if the client does not read
         sealed = stage.seal()
@@ -125,34 +127,40 @@ def _open_or_create(store: LogStore, topic: str, schema: pa.Schema) -> Log:
         return store.open(topic)
 
 
-def _converted(rows: pa.RecordBatch, log: Log) -> pa.RecordBatch:
-    """Rows of the log's schema: columns by name, metadata dropped, safe casts.
+@final
+class _Fitting:
+    """Converts the rows of a put to those of a log: columns by name."""
 
-    Raises:
-        SchemaMismatch: permanent; names the columns.
-    """
-    schema = log.schema
-    if rows.schema.equals(schema):
-        return rows
-    missing = [name for name in schema.names if name not in rows.schema.names]
-    surplus = [name for name in rows.schema.names if name not in schema.names]
-    if missing or surplus:
-        found = [f"lacks columns {missing}"] if missing else []
-        found += [f"has unknown columns {surplus}"] if surplus else []
-        msg = f"topic {log.name!r}: the put {' and '.join(found)}"
-        raise SchemaMismatch(msg)
-    columns = []
-    for field in schema:
-        column = rows.column(field.name)
+    def __init__(self, log: Log) -> None:
+        self._topic = log.name
+        self._conformer = Conformer(log.schema)
+
+    def apply(self, rows: pa.RecordBatch, before: int) -> pa.RecordBatch:
+        """Convert a batch.
+
+        Args:
+            rows: The batch.
+            before: The number of rows before it in the put.
+
+        Raises:
+            SchemaMismatch: permanent; names the topic, and the columns.
+        """
         try:
-            columns.append(column.cast(field.type))
-        except pa.ArrowException:
-            msg = (
-                f"topic {log.name!r}: column {field.name!r} is {column.type}, "
-                f"expected {field.type}"
-            )
-            raise SchemaMismatch(msg) from None
-        if column.null_count and not field.nullable:
-            msg = f"topic {log.name!r}: column {field.name!r} has nulls"
+            self._check_names(rows.schema.names)
+            return self._conformer.conform(rows)
+        except SchemaMismatch as error:
+            error.what = f"topic {self._topic!r}: {error.what}"
+            if error.row is not None:
+                error.row += before
+            raise
+
+    def _check_names(self, names: list[str]) -> None:
+        # Unlike other writers, such a client does not see which columns are nullable.
+        wanted = self._conformer.schema.names
+        missing = [name for name in wanted if name not in names]
+        surplus = [name for name in names if name not in wanted]
+        if missing or surplus:
+            found = [f"lacks columns {missing}"] if missing else []
+            found += [f"has unknown columns {surplus}"] if surplus else []
+            msg = f"the put {' and '.join(found)}"
             raise SchemaMismatch(msg)
-    return pa.RecordBatch.from_arrays(columns, schema=schema)

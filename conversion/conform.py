@@ -6,9 +6,9 @@ from typing import final
 
 import pyarrow as pa
 
+from streamfactory.conversion.plans import LISTED, Planner, apply
 from streamfactory.spi import SchemaMismatch
 from streamfactory.spi.soundness.nullability import Required
-from streamfactory.wiring.core.conversion import LISTED, Planner, apply
 
 
 def check_names(schema: pa.Schema) -> None:

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, final
 import numpy as np
 import pyarrow as pa
 
-from streamfactory.spi import SchemaMismatch
-from streamfactory.spi.computing import pc
-from streamfactory.wiring.core.arrays import (
+from streamfactory.conversion.arrays import (
     list_of_entries,
     list_parts,
     run_places,
     union_parts,
 )
-from streamfactory.wiring.core.leaves import leaf_cast, leaf_refusal
+from streamfactory.conversion.leaves import leaf_cast, leaf_refusal
+from streamfactory.spi import SchemaMismatch
+from streamfactory.spi.computing import pc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
