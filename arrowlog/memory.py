@@ -26,6 +26,7 @@ from streamfactory.arrowlog.values import (
     Staged,
 )
 from streamfactory.arrowlog.writers import committed_before, idle_writers
+from streamfactory.conversion.arrays import unshared
 from streamfactory.spi import (
     BatchValidator,
     LastCommit,
@@ -317,7 +318,8 @@ class _MemoryStage(SoundStage):
         check_schema(rows.batch, self._log.schema)
         self._log.check_partition(partition)
         if rows.num_rows:
-            self._rows.append((partition, rows))
+            # They outlive the call, and the memory may be the caller's.
+            self._rows.append((partition, unshared(rows)))
 
     def seal(self) -> Staged:
         self._log.put_staged(self._attempt, tuple(self._rows))

@@ -49,7 +49,7 @@ PATHS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
             "wiring/reading/losses",
             "wiring/reading/batches",
             "wiring/decoding/stage",
-            "wiring/core/conform",
+            "conversion/conform",
         ),
     ),
     "modules-writing": (
@@ -64,7 +64,7 @@ PATHS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
             "wiring/writing/writer",
             "wiring/writing/routing",
             "wiring/writing/committer",
-            "wiring/core/conform",
+            "conversion/conform",
         ),
     ),
 }

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Unpack
 
 import pyarrow as pa
 
+from streamfactory.conversion.conform import empty_rows
 from streamfactory.engines.arrow import first_rows
 from streamfactory.engines.installing import load
 from streamfactory.engines.scans import PLACES, ScanArguments, StreamScan
 from streamfactory.spi import Unsupported
 from streamfactory.spi.ddl import type_text
-from streamfactory.wiring.core.conform import empty_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

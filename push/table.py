@@ -55,7 +55,9 @@ def push_table(
         lanes: Number of queues with their own capacity, for several producers.
         merge: The order in which lanes are read: ``arrival``, ``round-robin``, or
             ``ordered:`` and the name of a column by which each lane is sorted.
-        cast: Whether rows of other types are cast if the cast is lossless.
+        cast: Whether columns are matched by name, and values of other types are
+            converted, as those of every writer are: what would lose something is
+            refused.
         keep: Keeps the rows, so that the table can be read repeatedly from its first
             row: ``memory``, or a folder for a permanent Arrow log. The table then has
             one lane without a capacity.

@@ -13,9 +13,9 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's documentation has it
 
+from streamfactory.conversion.conform import conform, empty_rows
 from streamfactory.spark.versions import ARROW_FUNCTIONS
 from streamfactory.spi import Unsupported
-from streamfactory.wiring.core.conform import conform, empty_rows
 from streamfactory.wiring.writing.routing import Router, unpack
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from streamfactory.conversion.conform import Conformer
 from streamfactory.spi import SchemaMismatch, envelope_schema
 from streamfactory.wiring.config.settled import load_plugins
-from streamfactory.wiring.core.conform import Conformer
 from streamfactory.wiring.decoding.deadletters import EVIDENCE
 from streamfactory.wiring.decoding.row_schema import metadata_fields
 from streamfactory.wiring.microbatch import Range, read_range

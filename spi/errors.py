@@ -145,14 +145,17 @@ class StreamError(Exception):
         }
 
     def __str__(self) -> str:
-        where = [
+        place = ", ".join(part for part in self._places() if part)
+        text = f"{self.what} ({place})" if place else self.what
+        return f"{text}; {self.remedy}" if self.remedy else text
+
+    def _places(self) -> list[str]:
+        """Return where it failed, from the stream inwards; empty texts are unknown."""
+        return [
             f"stream {self.stream!r}" if self.stream else "",
             f"partition {self.partition}" if self.partition else "",
             f"offset {self.offset}" if self.offset is not None else "",
         ]
-        place = ", ".join(part for part in where if part)
-        text = f"{self.what} ({place})" if place else self.what
-        return f"{text}; {self.remedy}" if self.remedy else text
 
     def __reduce__(self) -> tuple[Callable[..., StreamError], tuple[Any, ...]]:
         state = dict(self.__dict__)
@@ -366,6 +369,16 @@ class SchemaMismatch(PermanentError, TypeError):
     """Rows do not fit the declared schema; has the column and both types."""
 
     code = "schema_mismatch"
+    _shown = ("column", "row")
+
+    column: str | None = None
+    """Dotted path of the column that has a value which does not fit."""
+    row: int | None = None
+    """Index of the first row that does not fit, from 0, in the rows that were passed;
+    None if no row of this schema does, or the row is unknown."""
+
+    def _places(self) -> list[str]:
+        return [*super()._places(), "" if self.row is None else f"row {self.row}"]
 
 
 class PositionRefused(PermanentError, ValueError):

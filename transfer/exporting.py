@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
+from streamfactory.conversion.conform import conform
 from streamfactory.spi import (
     MisuseError,
     Partition,
@@ -21,7 +22,6 @@ from streamfactory.transfer.outputs import Outputs, format_of
 from streamfactory.wiring.config.loading import StreamLike, load
 from streamfactory.wiring.core.canonical import canonical_schema
 from streamfactory.wiring.core.closing import Closing
-from streamfactory.wiring.core.conform import conform
 from streamfactory.wiring.microbatch.ranges import Range, read_range
 from streamfactory.wiring.reading.losses import recreated, was_recreated
 from streamfactory.wiring.reading.position_arguments import offsets_of, refuse_unknown

@@ -6,6 +6,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from streamfactory.spi import MisuseError
+from streamfactory.spi.ddl import parse_ddl
 from streamfactory.transfer.copies import open_copy
 from streamfactory.transfer.exporting import open_export
 from streamfactory.transfer.publishing import open_publisher
@@ -77,7 +79,7 @@ def publish(
     *inputs: str | Path,
     options: Mapping[str, object] | None = None,
     format: str | None = None,
-    schema: pa.Schema | None = None,
+    schema: pa.Schema | str | None = None,
     writer_id: str | None = None,
     stop: threading.Event | None = None,
 ) -> Published:
@@ -89,8 +91,8 @@ def publish(
         inputs: Files of CSV, JSON lines, Parquet or Arrow.
         options: Properties that replace those of the definition.
         format: Format of all inputs; by default that of each path's suffix.
-        schema: Schema of the rows; by default the stream's if it has one, else the
-            first input's.
+        schema: Schema of the rows, or Spark DDL; by default the stream's if it has
+            one, else the first input's.
         writer_id: Identifies the writer across restarts: called again with the same
             inputs, it publishes the rest. None claims no idempotence.
         stop: When set, the open epoch is committed and the call returns.
@@ -109,7 +111,7 @@ def publish(
         names,
         options=options,
         format=format,
-        schema=schema,
+        schema=_parsed(schema) if isinstance(schema, str) else schema,
         writer_id=writer_id,
     ) as publisher:
         return publisher.run(stop or threading.Event())
@@ -161,3 +163,11 @@ def export(
         exported = opened.run(threading.Event())
     assert exported is not None  # the event is never set
     return exported
+
+
+def _parsed(ddl: str) -> pa.Schema:
+    try:
+        return parse_ddl(ddl)
+    except ValueError as error:
+        msg = f"schema {ddl!r} {error}"
+        raise MisuseError(msg, remedy="pass Spark DDL or a pyarrow.Schema") from error

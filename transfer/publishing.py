@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import pyarrow as pa
 
+from streamfactory.conversion.conform import columns_of, conform
 from streamfactory.spi import (
     DecodeError,
     Finished,
@@ -30,7 +31,6 @@ from streamfactory.transfer.inputs import Input, InputOptions, open_inputs
 from streamfactory.wiring.config.loading import StreamLike, load
 from streamfactory.wiring.core.clock import Clock
 from streamfactory.wiring.core.closing import Closing
-from streamfactory.wiring.core.conform import columns_of, conform
 from streamfactory.wiring.writing.creating import ensure_topic
 from streamfactory.wiring.writing.epochs import Epochs
 from streamfactory.wiring.writing.routing import SPECIAL

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamfactory.conversion.conform import conform
 from streamfactory.spi import CorruptData, Partition, envelope_schema, headers_type
 from streamfactory.transfer.conversion import Converted
-from streamfactory.wiring.core.conform import conform
 from streamfactory.wiring.decoding.deadletters import (
     DEAD_LETTER_SCHEMA,
     EVIDENCE,

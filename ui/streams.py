@@ -137,6 +137,7 @@ def partitions(name: str) -> Document:
                 {"name": field.name, "type": str(field.type), "null": field.nullable}
                 for field in source.schema
             ],
+            "schema_differs": source.differs_from_declared(),
         }
         safe: Document = masked(document, source.config.mask)
         return safe

@@ -60,8 +60,9 @@ def create_command(
 ) -> None:
     """Create a topic, and show its columns.
 
-    Give the columns by --schema or --schema-from, or none by --messages. A type whose
-    topics hold undecoded messages only, such as kafka, needs none of these.
+    Give the columns by --schema or --schema-from, or none by --messages. By default
+    they are those of the option schema. A type whose topics hold undecoded messages
+    only, such as kafka, needs none of these.
     """
     given = (schema is not None) + (file is not None) + messages
     if given > 1:
@@ -73,8 +74,10 @@ def create_command(
         _refuse_special(schema)
     with opened(printer, target, **where) as admin:
         if not given and not admin.holds_messages:
-            msg = "Give one of --schema, --schema-from and --messages."
-            raise click.UsageError(msg)
+            schema = admin.declared
+            if schema is None:
+                msg = "Give one of --schema, --schema-from and --messages."
+                raise click.UsageError(msg)
         admin.create(schema, partitions)
         infos = admin.partitions()
         columns = schema_document(admin.schema())

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from streamfactory.conversion.conform import Conformer, conform
 from streamfactory.spi import SchemaMismatch
 from streamfactory.spi.ddl import type_text
-from streamfactory.wiring.core.conform import Conformer, conform
 
 MICROS, UTC_MICROS = pa.timestamp("us"), pa.timestamp("us", tz="UTC")
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC).replace(tzinfo=None)
@@ -243,3 +243,52 @@ def test_list_views_keep_all_their_values() -> None:
         "a": [[1], None, [2, 3]],
         "b": [{"x": [1]}, {"x": None}, {"x": [2, 3]}],
     }
+
+
+@pytest.mark.parametrize("at", [0, 1, 5, 99])
+def test_the_first_row_that_does_not_fit_is_named(at: int) -> None:
+    values: list[Any] = [1] * 100
+    values[at] = 300
+    values[99] = 400
+    other = [1000] * 100  # refused as well, but of a later column
+    rows = pa.record_batch({"x": values, "y": other})
+    wanted = pa.schema([("x", pa.int8()), ("y", pa.int8())])
+    with pytest.raises(SchemaMismatch) as caught:
+        conform(rows, wanted)
+    assert (caught.value.column, caught.value.row) == ("x", at)
+    assert f"row {at}" in str(caught.value)
+    assert caught.value.to_dict()["row"] == at
+
+
+@pytest.mark.parametrize(
+    ("value", "have", "want", "path"),
+    [
+        ([1, 300], pa.list_(pa.int64()), pa.list_(pa.int8()), "x.item"),
+        ({"a": 300}, pa.struct([("a", "int64")]), pa.struct([("a", "int8")]), "x.a"),
+        (
+            [("k", 300)],
+            pa.map_("string", "int64"),
+            pa.map_("string", "int8"),
+            "x.value",
+        ),
+    ],
+)
+def test_the_row_of_a_value_within_another_is_named(
+    value: Any, have: pa.DataType, want: pa.DataType, path: str
+) -> None:
+    with pytest.raises(SchemaMismatch) as caught:
+        conform(one([None, None, value, None], have), wanting(want))
+    assert (caught.value.column, caught.value.row) == (path, 2)
+
+
+def test_the_row_of_a_null_that_may_not_be_is_named() -> None:
+    rows = one([1, 2, None, None], pa.int64())
+    with pytest.raises(SchemaMismatch, match="2 nulls") as caught:
+        conform(rows, wanting(pa.int64(), nullable=False))
+    assert (caught.value.column, caught.value.row) == ("x", 2)
+
+
+def test_where_no_row_fits_none_is_named() -> None:
+    with pytest.raises(SchemaMismatch) as caught:
+        conform(one(["1"], pa.string()), wanting(pa.int64()))
+    assert caught.value.row is None

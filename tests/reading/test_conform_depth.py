@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamfactory.conversion.conform import Conformer, conform
 from streamfactory.spi import SchemaMismatch
-from streamfactory.wiring.core.conform import Conformer, conform
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC).replace(tzinfo=None)
 MICROS, ZONED = pa.timestamp("us"), pa.timestamp("us", tz="UTC")

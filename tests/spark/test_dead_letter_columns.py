@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from streamfactory.conversion.conform import conform
 from streamfactory.spark.deadletters import dead_letter_expressions
 from streamfactory.spark.types import arrow_schema, spark_schema
 from streamfactory.spi import headers_type
 from streamfactory.wiring.config.configure import configure
 from streamfactory.wiring.config.definition import from_mapping
-from streamfactory.wiring.core.conform import conform
 from streamfactory.wiring.decoding.deadletters import (
     DEAD_LETTER_SCHEMA,
     EVIDENCE,

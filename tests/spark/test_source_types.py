@@ -11,9 +11,9 @@ import pyarrow.ipc
 import pytest
 from tests.proving.triggers import PYSPARK_4_0
 
+from streamfactory.conversion.conform import conform
 from streamfactory.spark.types import arrow_schema, spark_schema
 from streamfactory.spi import SchemaMismatch
-from streamfactory.wiring.core.conform import conform
 
 if TYPE_CHECKING:
     from pathlib import Path

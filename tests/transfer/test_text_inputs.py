@@ -11,12 +11,12 @@ import pytest
 from tests.decoders import test_csv, test_json
 from tests.decoders.decoding import CONTEXT, options
 
+from streamfactory.conversion.conform import conform
 from streamfactory.decoders import csv, json
 from streamfactory.spi import DecodeError, Decoder, FormatRefused, SchemaMismatch
 from streamfactory.spi.arrowjson import parse_schema
 from streamfactory.spi.ddl import to_ddl
 from streamfactory.transfer.inputs import Input, InputOptions, open_input
-from streamfactory.wiring.core.conform import conform
 
 if TYPE_CHECKING:
     from pathlib import Path

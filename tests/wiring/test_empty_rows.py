@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from tests.fuzz.columns import columns
 
-from streamfactory.wiring.core.conform import empty_rows
+from streamfactory.conversion.conform import empty_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable

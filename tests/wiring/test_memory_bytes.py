@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from tests.fuzz.columns import columns
 
-from streamfactory.wiring.core.arrays import memory_bytes
+from streamfactory.conversion.arrays import memory_bytes
 
 HEADER = 1024
 """More than the header of a message of one column takes."""

@@ -50,13 +50,25 @@ def test_epoch_can_be_taken_for_new_in_what_was_made_again(
     with open_sink(options) as sink:
         sink.put(ROWS, writer_id="w", epoch=0)
     shutil.rmtree(tmp_path / "streams")
+    with pytest.raises(EpochMarkerLost, match="if the topic was deleted"):
+        write_next(options, epoch=1)
+    assert write_next({**options, "epoch.adopt": "1"}, epoch=1)
+
+
+def write_next(options: dict[str, str], *, epoch: int) -> bool:
+    """Write an epoch of a sequence, as a query does."""
     with (
         open_sink(options) as sink,
-        pytest.raises(EpochMarkerLost, match="if the topic was deleted"),
+        closing(sink.writer(ROWS.schema, writer_id="w", epoch=epoch)) as writer,
+        sink.committer(writer_id="w") as committer,
     ):
-        sink.put(ROWS, writer_id="w", epoch=1)
-    with open_sink({**options, "epoch.adopt": "1"}) as sink:
-        assert sink.put(ROWS, writer_id="w", epoch=1)
+        writer.write(ROWS)
+        return committer.commit(epoch, [writer.commit()])
+
+
+def test_epochs_of_puts_may_begin_anywhere(options: dict[str, str]) -> None:
+    with open_sink(options) as sink:
+        assert sink.put(ROWS, writer_id="w", epoch=20240101)
 
 
 def test_topic_deleted_between_epochs_of_a_run_is_not_created_again(

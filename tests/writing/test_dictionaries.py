@@ -11,9 +11,9 @@ import pytest
 from tests.specimens import PARTITION_0, Author, decoding, envelopes
 
 import streamfactory
+from streamfactory.conversion.conform import conform
 from streamfactory.spi import Decoded, SchemaMismatch, envelope_schema
 from streamfactory.wiring.core.canonical import canonical_schema
-from streamfactory.wiring.core.conform import conform
 from streamfactory.wiring.streams.opening import open_sink
 from streamfactory.wiring.testing.faults import Faults
 

@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from streamfactory.spi import StreamConfig
+
+
+def declared_schema(
+    config: StreamConfig, *, dictionaries: bool = False
+) -> pa.Schema | None:
+    """Return the option ``schema`` in canonical types; None without one."""
+    if "schema" not in config:
+        return None
+    from streamfactory.spi.ddl import parse_ddl
+
+    return canonical_schema(parse_ddl(config["schema"]), dictionaries=dictionaries)
 
 
 def canonical_schema(schema: pa.Schema, *, dictionaries: bool = False) -> pa.Schema:

@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from streamfactory.conversion.arrays import list_parts, run_places, union_parts
 from streamfactory.spi.computing import pc
-from streamfactory.wiring.core.arrays import list_parts, run_places, union_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

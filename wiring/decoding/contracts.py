@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final, final
 import numpy as np
 import pyarrow as pa
 
+from streamfactory.conversion.conform import Conformer, conform, empty_rows
 from streamfactory.spi import BadMessage, Decoded, SchemaMismatch
 from streamfactory.spi.computing import pc
 from streamfactory.spi.ddl import type_text
-from streamfactory.wiring.core.conform import Conformer, conform, empty_rows
 from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.decoding.undeclared import Undeclared, undeclared_columns
 

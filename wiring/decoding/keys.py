@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 import numpy as np
 import pyarrow as pa
 
-from streamfactory.wiring.core.conform import conform
+from streamfactory.conversion.conform import conform
 from streamfactory.wiring.decoding.calling import call_decoder
 from streamfactory.wiring.decoding.deadletters import Bad
 

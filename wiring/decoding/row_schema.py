@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final, final
 
 import pyarrow as pa
 
+from streamfactory.conversion.conform import Conformer, empty_rows
 from streamfactory.spi import (
     ContractBroken,
     SchemaMismatch,
     envelope_schema,
     headers_type,
 )
-from streamfactory.wiring.core.conform import Conformer, empty_rows
 from streamfactory.wiring.decoding.deadletters import EVIDENCE
 from streamfactory.wiring.decoding.typed_rows import OLDER_REMEDY, REMEDY
 

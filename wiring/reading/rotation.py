@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
+from streamfactory.conversion.conform import empty_rows
 from streamfactory.spi import (
     Abandoned,
     BatchState,
@@ -26,7 +27,6 @@ from streamfactory.spi import (
     TopicNotFound,
     TransientError,
 )
-from streamfactory.wiring.core.conform import empty_rows
 from streamfactory.wiring.reading.confirming import Unconfirmed
 from streamfactory.wiring.reading.counters import Counters
 from streamfactory.wiring.reading.losses import LossPolicy, recreated, was_recreated

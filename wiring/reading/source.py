@@ -7,6 +7,8 @@ import os
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final, final
 
+from streamfactory.conversion.conform import check_columns
+from streamfactory.conversion.differences import schema_difference
 from streamfactory.spi import (
     SCHEMA,
     ConfigError,
@@ -26,8 +28,8 @@ from streamfactory.wiring.config.guarantees import (
     end_verdict,
     transport_claims,
 )
+from streamfactory.wiring.core.canonical import canonical_schema, declared_schema
 from streamfactory.wiring.core.clock import Clock
-from streamfactory.wiring.core.conform import check_columns
 from streamfactory.wiring.core.guard import Guard, log, log_warnings
 from streamfactory.wiring.decoding.deadletters import EVIDENCE, Origin
 from streamfactory.wiring.decoding.keys import KEY_PREFIX, KeyStage
@@ -168,6 +170,16 @@ class Source:
             shaper.close()
             self._schema = shaper.schema
         return self._schema
+
+    def differs_from_declared(self) -> str | None:
+        """Return how the columns of a topic of rows differ from the option ``schema``.
+
+        None if they do not, if none are declared, or for messages.
+        """
+        found, declared = self.source_schema, declared_schema(self.config)
+        if declared is None or found.equals(envelope_schema()):
+            return None
+        return schema_difference(canonical_schema(found), declared)
 
     def reader(
         self,

@@ -15,6 +15,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.arrowlog import Epoch
+from streamfactory.conversion.conform import empty_rows
 from streamfactory.spi import (
     Position,
     StorageFailed,
@@ -23,7 +24,6 @@ from streamfactory.spi import (
     TransientError,
     WriterFenced,
 )
-from streamfactory.wiring.core.conform import empty_rows
 from streamfactory.wiring.core.defects import with_code
 from streamfactory.wiring.core.guard import log as logger
 from streamfactory.wiring.metrics.batches import (

@@ -228,8 +228,13 @@ class StreamCheck:
         return "\n".join(lines)
 
     def _schema(self) -> str:
-        assert self._source is not None
-        return _count(len(self._source.schema), "column")
+        source = self._source
+        assert source is not None
+        found = _count(len(source.schema), "column")
+        difference = source.differs_from_declared()
+        if difference is None:
+            return found
+        return f"{found}; the topic differs from the option schema: {difference}"
 
     def _fetch(self) -> str:
         source = self._source

@@ -96,6 +96,9 @@ def preview(source: Source, position: Position | None, rows: int) -> Preview:
     else:
         try:
             facts.append(("schema", _fields(source.schema)))
+            difference = source.differs_from_declared()
+            if difference is not None:
+                notes.append(f"the topic differs from the option schema: {difference}")
             infos = source.metadata.partitions()
             shown = list(_partitions(infos, position))
             if len(infos) > _MANY:

@@ -7,11 +7,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
+from streamfactory.conversion.conform import check_columns
+from streamfactory.conversion.differences import schema_difference
 from streamfactory.spi import (
     ClosedError,
     MisuseError,
     PartitionInfo,
     PartitionState,
+    SchemaMismatch,
     StreamError,
     TopicAdmin,
     TopicNotFound,
@@ -20,10 +23,9 @@ from streamfactory.spi import (
 )
 from streamfactory.spi.config import Setting
 from streamfactory.wiring.config.loading import StreamLike, find_definition, load
-from streamfactory.wiring.core.canonical import canonical_schema
+from streamfactory.wiring.core.canonical import canonical_schema, declared_schema
 from streamfactory.wiring.core.clock import Clock
 from streamfactory.wiring.core.closing import Closing
-from streamfactory.wiring.core.conform import check_columns
 from streamfactory.wiring.core.guard import Guard
 from streamfactory.wiring.options.spool import PATH as SPOOL_PATH
 from streamfactory.wiring.reading.losses import recreated, was_recreated
@@ -166,6 +168,11 @@ class Admin(Closing):
         """
         return self._backend.yields is Yields.ENVELOPE or self._decodes
 
+    @property
+    def declared(self) -> pa.Schema | None:
+        """The option ``schema``, as a topic of rows is created with it."""
+        return declared_schema(self.config, dictionaries=self._keeps_dictionaries)
+
     # --- queries --------------------------------------------------------------------
 
     def topics(self) -> list[str]:
@@ -272,11 +279,15 @@ class Admin(Closing):
 
         Raises:
             MisuseError: misuse; the topic exists.
-            SchemaMismatch: permanent; a column is repeated, or there is none.
+            SchemaMismatch: permanent; a column is repeated, or there is none, or they
+                are not the declared ones.
         """
+        stored = None
         if schema is not None:
             check_columns(schema)
-        stored = None if schema is None else self._stored(schema)
+            kept = self._keeps_dictionaries
+            stored = canonical_schema(schema, dictionaries=kept)
+            self._refuse_undeclared(stored)
         topic = self.topic
         self._do(lambda admin: admin.create(topic, stored, partitions))
 
@@ -379,10 +390,18 @@ class Admin(Closing):
         with self._guard.border():
             action(self._operator())
 
-    def _stored(self, schema: pa.Schema) -> pa.Schema:
+    @property
+    def _keeps_dictionaries(self) -> bool:
         producer = self._backend.producer_factory
-        kept = producer is not None and producer.KEEPS_DICTIONARIES
-        return canonical_schema(schema, dictionaries=kept)
+        return producer is not None and producer.KEEPS_DICTIONARIES
+
+    def _refuse_undeclared(self, schema: pa.Schema) -> None:
+        declared = self.declared
+        difference = None if declared is None else schema_difference(schema, declared)
+        if difference is not None:
+            msg = f"the columns are not those of the option schema: {difference}"
+            remedy = "omit the columns, or change the option"
+            raise SchemaMismatch(msg, stream=self.config.name, remedy=remedy)
 
     def _refuse_several(self) -> None:
         if _TOPIC not in self.config:

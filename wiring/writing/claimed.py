@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
+from weakref import WeakValueDictionary
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from streamfactory.wiring.core.clock import Clock
     from streamfactory.wiring.writing.committer import Committer
 
@@ -17,11 +20,20 @@ _SECONDS: Final = 1.0
 _MOST: Final = 4
 
 
+class _Turn:
+    """Serializes the threads that put as one writer."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
 @dataclass(slots=True)
 class _Process:
     """The cache of one process."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
+    turns: WeakValueDictionary[str, _Turn] = field(default_factory=WeakValueDictionary)
+    """By writer, while a thread has or awaits one."""
     kept: dict[str, tuple[float, Committer]] = field(default_factory=dict)
     """Expiry by writer; the writer that is idle for longest is the first."""
     closed: bool = False
@@ -41,6 +53,15 @@ class ClaimedCommitters:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._processes: dict[int, _Process] = {}
+
+    @contextmanager
+    def turn(self, writer_id: str) -> Iterator[None]:
+        """Exclude other threads that put as this writer, until the block ends."""
+        own = self._own
+        with own.lock:
+            turn = own.turns.setdefault(writer_id, _Turn())
+        with turn.lock:
+            yield
 
     def take(self, writer_id: str) -> Committer | None:
         """Remove and return the committer of a writer; the caller owns it."""

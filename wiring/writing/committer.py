@@ -20,6 +20,7 @@ from streamfactory.spi import (
     Summary,
     WriteKind,
 )
+from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.metrics.registry import registry
 from streamfactory.wiring.writing.counters import CommitCounters, SinkTally
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 
 
 @final
-class Committer:
-    """Commits the epochs of one writer. Not thread-safe."""
+class Committer(Closing):
+    """Commits the epochs of one writer; a context manager. Not thread-safe."""
 
     def __init__(
         self,
@@ -63,6 +64,14 @@ class Committer:
         last = self._producer.ask("fetch the last epoch", self._author.last)
         self._known = -1 if last is None else last.epoch
         return last
+
+    def last_epoch(self) -> int | None:
+        """Return the last epoch of this writer; None if none is remembered.
+
+        Claims the writer on first use, as `last` does.
+        """
+        known = self._last_known()
+        return None if known < 0 else known
 
     def precedes(self, epoch: int) -> bool:
         """Whether an epoch is known, without a call, not to be committed.
@@ -181,15 +190,17 @@ class Committer:
     def _meet_last(self, epoch: int, *, drained: bool) -> None:
         if self._writer_id is None or not self._producer.claims.idempotent:
             return
-        last = self.last()
-        if drained and (last is None or last.epoch < epoch):
+        if drained:  # what was known may be older than what the task saw
+            self._known = None
+        last = self._last_known()
+        if drained and last < epoch:
             # A task skipped the epoch as committed: committing now would lose its rows.
             msg = f"a task saw epoch {epoch} committed, but the sink no longer has it"
             remedy = "abort the epoch and write it again"
             raise EpochMarkerLost(msg, stream=self._producer.config.name, remedy=remedy)
         streaming = self._kind is WriteKind.STREAMING
         adopted = self._producer.config.get("epoch.adopt") == epoch
-        if last is None and epoch > 0 and streaming and not adopted:
+        if last < 0 and epoch > 0 and streaming and not adopted:
             msg = (
                 f"the last epoch before {epoch} of writer {self._writer_id!r} "
                 f"is unknown"
@@ -200,6 +211,12 @@ class Committer:
                 "with `epoch.adopt`"
             )
             raise EpochMarkerLost(msg, stream=self._producer.config.name, remedy=remedy)
+
+    def _last_known(self) -> int:
+        if self._known is None:
+            self.last()
+        assert self._known is not None
+        return self._known
 
     def _compare(self, epoch: int, held: LastCommit, summary: Summary) -> None:
         name = self._producer.config.name

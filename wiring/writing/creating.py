@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from streamfactory.conversion.conform import check_columns
 from streamfactory.spi import MisuseError, TopicNotFound, Unsupported, envelope_schema
 from streamfactory.wiring.core.clock import Clock
-from streamfactory.wiring.core.conform import check_columns
 from streamfactory.wiring.core.guard import Guard
 from streamfactory.wiring.reading.metadata import Metadata
 from streamfactory.wiring.reading.source import unique_client_id
@@ -65,12 +65,13 @@ def ensure_topic(
         )
         remedy = "create the topic with the tools of the sink"
         raise Unsupported(msg, stream=config.name, remedy=remedy)
-    messages = sink.schema is not None and sink.schema.equals(envelope_schema())
-    stored = None
-    if not messages:
+    stored = sink.schema
+    if stored is None:
         plain = pa.schema([field for field in schema if field.name not in SPECIAL])
         check_columns(plain)
         stored = sink.canonical(plain)
+    elif stored.equals(envelope_schema()):
+        stored = None
     return _create(configured, stored, partitions)
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from streamfactory.wiring.core.arrays import list_parts, run_places, union_parts
+from streamfactory.conversion.arrays import list_parts, run_places, union_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -175,5 +175,6 @@ class Epochs(Closing):
                 writer_id=self._writer_id,
                 epoch=self._epoch,
                 committer=self._committer,
+                shared=False,
             )
         return self._writer

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamfactory.conversion.conform import check_names, conform
 from streamfactory.spi import Outgoing, SchemaMismatch, headers_type
 from streamfactory.spi.ddl import type_text
 from streamfactory.spi.producer import CARRIED_COLUMNS
-from streamfactory.wiring.core.conform import check_names, conform
 from streamfactory.wiring.writing.murmur import partition_of, stable_order
 
 if TYPE_CHECKING:

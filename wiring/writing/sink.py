@@ -9,10 +9,18 @@ from __future__ import annotations
 
 import uuid
 from contextlib import ExitStack, closing
+from functools import cached_property
 from typing import TYPE_CHECKING, final
 
 import pyarrow as pa
 
+from streamfactory.conversion.conform import (
+    check_columns,
+    check_names,
+    columns_of,
+    conform,
+    empty_rows,
+)
 from streamfactory.spi import (
     ConfigError,
     MessageEncoder,
@@ -28,16 +36,9 @@ from streamfactory.spi import (
     envelope_schema,
 )
 from streamfactory.wiring.config.guarantees import check_guarantee, end_verdict
-from streamfactory.wiring.core.canonical import canonical_schema
+from streamfactory.wiring.core.canonical import canonical_schema, declared_schema
 from streamfactory.wiring.core.clock import Clock
 from streamfactory.wiring.core.closing import Closing
-from streamfactory.wiring.core.conform import (
-    check_columns,
-    check_names,
-    columns_of,
-    conform,
-    empty_rows,
-)
 from streamfactory.wiring.core.guard import log_warnings
 from streamfactory.wiring.writing.changes import change_column, check_changes
 from streamfactory.wiring.writing.claimed import ClaimedCommitters
@@ -107,14 +108,26 @@ class Sink(Closing):
 
     @property
     def schema(self) -> pa.Schema | None:
-        """The schema that rows must fit; None if the first rows decide it."""
+        """The schema that rows must fit: the topic's, else the declared one.
+
+        None if the first rows decide it.
+        """
         # None is not cached: a first writer may have decided it meanwhile.
         if self._schema is None:
             topic = self.config.get("topic.name", "")
             self._schema = self.producer.ask(
                 "fetch the schema", lambda: self.factory.fetch_schema(topic)
             )
+        if self._schema is None and self._descriptor is None:
+            return self.declared
         return self._schema
+
+    @cached_property
+    def declared(self) -> pa.Schema | None:
+        """The option ``schema``, as a topic is created with it; None without one."""
+        return declared_schema(
+            self.config, dictionaries=self.producer.keeps_dictionaries
+        )
 
     def canonical(self, schema: pa.Schema) -> pa.Schema:
         """Return the stored schema of typed rows, if they decide it."""
@@ -142,6 +155,7 @@ class Sink(Closing):
         task: int | None = None,
         kind: WriteKind = WriteKind.STREAMING,
         committer: Committer | None = None,
+        shared: bool = True,
     ) -> Writer:
         """Create the writer of one attempt.
 
@@ -157,6 +171,8 @@ class Sink(Closing):
             kind: Whether epochs form a sequence.
             committer: Committer of this writer in the same process, if any: saves a
                 call if the epoch is known not to be committed.
+            shared: Whether the caller may change the memory of the rows before the
+                commit: then what the caller can change is copied by each write.
 
         Raises:
             GuaranteeRefused: config.
@@ -177,7 +193,15 @@ class Sink(Closing):
             if encoder is not None:
                 unless_made.callback(encoder.close)
             fresh = committer is not None and committer.precedes(epoch)
-            writer = Writer(self.producer, context, target, encoder, home, fresh=fresh)
+            writer = Writer(
+                self.producer,
+                context,
+                target,
+                encoder,
+                home,
+                fresh=fresh,
+                shared=shared,
+            )
             unless_made.pop_all()
         return writer
 
@@ -195,63 +219,104 @@ class Sink(Closing):
         )
         return Committer(self.producer, author, writer_id, kind)
 
+    def last_epoch(self, writer_id: str) -> int | None:
+        """Return the last committed epoch of a writer; None if none is remembered.
+
+        Does not claim the writer: instances that use it can still commit.
+        """
+        last = self.producer.ask(
+            "fetch the last epoch", lambda: self.factory.fetch_last_commit(writer_id)
+        )
+        return None if last is None else last.epoch
+
     def put(
         self,
         rows: pa.RecordBatch | pa.Table,
         *,
         writer_id: str | None = None,
-        epoch: int = 0,
+        epoch: int | None = None,
         source_position: Position | None = None,
     ) -> bool:
         """Write and commit one epoch from this process.
 
-        Consecutive puts of one writer within a second claim it once.
+        A script that is run again after any end passes a writer id, and the same epoch
+        for the same rows: epochs that are committed have no effect. Without an epoch
+        rows are always written, as the writer's next one. Threads that put as one
+        writer take turns; consecutive puts within a second claim the writer once.
 
         Args:
             rows: All rows of the epoch.
             writer_id: Survives restarts; with it, repeating an epoch has no effect.
-            epoch: At least 0, increasing per writer.
+            epoch: At least 0, increasing per writer; the first may be any. None for the
+                one after the writer's last.
             source_position: Stored with the commit.
 
         Returns:
-            True if this call wrote it, False if it was committed before.
+            True if this call wrote it, False if it, or a later one, was committed
+            before.
 
         Raises:
             StreamError: See `Writer.write` and `Committer.commit`. A `TransientError`
-                may be raised after the commit: with a writer id, put the epoch again.
+                may be raised after the commit: with a writer id and an epoch, put the
+                epoch again.
         """
-        kept = None if writer_id is None else self._claimed.take(writer_id)
-        if kept is not None:
-            try:
-                return self._put(kept, rows, writer_id, epoch, source_position)
-            except WriterFenced:
-                pass  # another process put since: this one claims the writer again
-        committer = self.committer(writer_id=writer_id)
-        return self._put(committer, rows, writer_id, epoch, source_position)
+        if writer_id is None:
+            committer = self.committer(kind=WriteKind.BATCH)
+            return self._put(committer, rows, None, epoch or 0, source_position)
+        with self._claimed.turn(writer_id):
+            kept = self._claimed.take(writer_id)
+            if kept is not None:
+                try:
+                    return self._put(kept, rows, writer_id, epoch, source_position)
+                except WriterFenced:
+                    pass  # another process put since: this one claims the writer again
+            committer = self.committer(writer_id=writer_id, kind=WriteKind.BATCH)
+            return self._put(committer, rows, writer_id, epoch, source_position)
 
     def _put(
         self,
         committer: Committer,
         rows: pa.RecordBatch | pa.Table,
         writer_id: str | None,
-        epoch: int,
+        epoch: int | None,
         source_position: Position | None,
     ) -> bool:
         """Write an epoch; the committer is cached for the next one, or closed."""
-        batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
         with ExitStack() as unless_kept:
             unless_kept.callback(committer.close)
-            writer = self.writer(
-                rows.schema, writer_id=writer_id, epoch=epoch, committer=committer
-            )
-            with closing(writer):
-                for batch in batches:
-                    writer.write(batch)
-                written = committer.commit(epoch, [writer.commit()], source_position)
+            written = self._commit(committer, rows, writer_id, epoch, source_position)
             if writer_id is not None:
                 unless_kept.pop_all()
                 self._claimed.keep(writer_id, committer)
         return written
+
+    def _commit(
+        self,
+        committer: Committer,
+        rows: pa.RecordBatch | pa.Table,
+        writer_id: str | None,
+        epoch: int | None,
+        source_position: Position | None,
+    ) -> bool:
+        if writer_id is not None:
+            last = committer.last_epoch()
+            if epoch is None:
+                epoch = 0 if last is None else last + 1
+            elif last is not None and epoch < last:
+                return False
+        number = epoch or 0
+        writer = self.writer(
+            rows.schema,
+            writer_id=writer_id,
+            epoch=number,
+            kind=WriteKind.BATCH,
+            committer=committer,
+            shared=False,
+        )
+        with closing(writer):
+            for batch in rows.to_batches() if isinstance(rows, pa.Table) else [rows]:
+                writer.write(batch)
+            return committer.commit(number, [writer.commit()], source_position)
 
     def end_stream(self, end: End) -> None:
         """End the stream for its readers, if its type has an end."""
@@ -268,11 +333,8 @@ class Sink(Closing):
         try:
             target = self._decide_target(schema)
         except SchemaMismatch as error:
-            if self._schema is not None and error.remedy is None:
-                error.remedy = (
-                    f"write the columns of topic {self.config.get('topic.name')!r}: "
-                    f"{columns_of(self._schema)}"
-                )
+            if error.remedy is None:
+                error.remedy = self._expected_columns()
             error.at(stream=self.config.name)
             raise
         except StreamError as error:
@@ -281,6 +343,16 @@ class Sink(Closing):
         if self._schema is not None:  # else the first rows decide it
             self._decided = schema, target
         return target
+
+    def _expected_columns(self) -> str | None:
+        """Return the remedy for rows that do not fit."""
+        known = self._schema
+        if known is not None and not known.equals(envelope_schema()):
+            topic = self.config.get("topic.name")
+            return f"write the columns of topic {topic!r}: {columns_of(known)}"
+        if self.declared is None:
+            return None
+        return f"write the columns of the option schema: {columns_of(self.declared)}"
 
     def _decide_target(self, schema: pa.Schema) -> Target:
         check_names(schema)
@@ -292,11 +364,11 @@ class Sink(Closing):
         plain = pa.schema([field for field in schema if field.name not in left])
         if wanted is not None and wanted.equals(envelope_schema()):
             stored = pa.schema([wanted.field("value")])
-            encodes = self._encodes()
-            if encodes:
+            rows = stored
+            if self._encodes():
                 # without columns, `raw` would read rows as tombstones
                 check_columns(plain)
-            rows = canonical_schema(plain) if encodes else stored
+                rows = self.declared or canonical_schema(plain)
         else:
             self._refuse_decoder()
             check_columns(plain)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, TypeVar, TypeVarTuple, final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamfactory.conversion.arrays import memory_bytes, unshared
+from streamfactory.conversion.conform import Conformer, conform
 from streamfactory.spi import (
     ClosedError,
     CommitMessage,
@@ -20,13 +22,12 @@ from streamfactory.spi import (
     MessageEncoder,
     Outgoing,
     ReaderFinished,
+    SchemaMismatch,
     StreamError,
     StreamWriter,
     Unsupported,
     WriteContext,
 )
-from streamfactory.wiring.core.arrays import memory_bytes
-from streamfactory.wiring.core.conform import Conformer, conform
 from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.decoding.deadletters import varying_columns
 from streamfactory.wiring.metrics.registry import registry
@@ -72,6 +73,7 @@ class Writer:
         home: Modulo the number of partitions, the partition of rows without key or
             partition.
         fresh: Whether the epoch is known not to be committed.
+        shared: Whether the caller may change the memory of the rows before the commit.
     """
 
     def __init__(
@@ -83,12 +85,14 @@ class Writer:
         home: int,
         *,
         fresh: bool = False,
+        shared: bool = True,
     ) -> None:
         self.context = context
         self.counters = WriteCounters()
         tally = SinkTally(producer.config.name, self.counters)
         self._end_metrics = registry.track(self, tally)
         self._producer = producer
+        self._shared = shared
         self._target = target
         self._fitting = Conformer(target.rows)
         self._encoder = encoder
@@ -127,7 +131,7 @@ class Writer:
         return self._counting.total()
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Write rows; blocks while the sink is full.
+        """Write rows, as they are now; blocks while the sink is full.
 
         Raises:
             SchemaMismatch: permanent; the rows do not fit. None of them was written.
@@ -193,11 +197,15 @@ class Writer:
             self._busy.release()
 
     def _take(self, rows: pa.RecordBatch) -> None:
+        if self._shared:
+            rows = unshared(rows)
         try:
             parcel, deleted = self._unpacked(rows)
             carried = self._carried(parcel)
             routed = self._routed(parcel, carried, deleted)
         except StreamError as error:
+            if isinstance(error, SchemaMismatch) and error.row is not None:
+                error.row += self.counters.rows
             error.at(stream=self._producer.config.name)
             raise
         plain, counters = parcel.rows, self.counters

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -20,13 +20,13 @@ from streamfactory.backends.flight.protocol.messages import (
     Received,
     Ticket,
 )
+from streamfactory.conversion.conform import Conformer
 from streamfactory.spi import (
     FormatRefused,
     MisuseError,
     SchemaMismatch,
     TopicNotFound,
 )
-from streamfactory.spi.ddl import type_text
 
 if TYPE_CHECKING:
     from streamfactory.arrowlog import Log, LogStore
@@ -94,6 +94,7 @@ def receive_plain(
     """
     batches = incoming.sound()
     log = _open_or_create(store, topic, incoming.reader.schema)
+    fitting = _Fitting(log)
     attempt, rows, size = uuid.uuid4(), 0, 0
     if partition is None:
         partitions = log.bounds()
@@ -102,7 +103,7 @@ def receive_plain(
     try:
         for batch, _ in batches:
             if batch is not None:
-                _append(stage, partition, batch, log)
+                _append(stage, partition, batch, fitting, rows)
                 rows, size = rows + batch.num_rows, size + batch.nbytes
         writer.write(encode(Received(rows, size)))  # fails if the client does not read
         sealed = stage.seal()
@@ -127,38 +128,51 @@ def _open_or_create(store: LogStore, topic: str, schema: pa.Schema) -> Log:
         return store.open(topic)
 
 
-def _append(stage: Upload, partition: int, rows: SoundRows, log: Log) -> None:
+def _append(
+    stage: Upload, partition: int, rows: SoundRows, fitting: _Fitting, before: int
+) -> None:
     """Stage rows; those of another schema are validated again after their casts."""
-    if rows.batch.schema.equals(log.schema):
+    if rows.batch.schema.equals(fitting.schema):
         stage.append_sound(partition, rows)
     else:
-        stage.append(partition, _converted(rows.batch, log))
+        stage.append(partition, fitting.apply(rows.batch, before))
 
 
-def _converted(rows: pa.RecordBatch, log: Log) -> pa.RecordBatch:
-    """Rows of the log's schema: columns by name, metadata dropped, safe casts.
+@final
+class _Fitting:
+    """Converts the rows of a put to those of a log: columns by name."""
 
-    Raises:
-        SchemaMismatch: permanent; names the columns.
-    """
-    schema = log.schema
-    missing = [name for name in schema.names if name not in rows.schema.names]
-    surplus = [name for name in rows.schema.names if name not in schema.names]
-    if missing or surplus:
-        found = [f"lacks columns {missing}"] if missing else []
-        found += [f"has unknown columns {surplus}"] if surplus else []
-        msg = f"topic {log.name!r}: the put {' and '.join(found)}"
-        raise SchemaMismatch(msg)
-    columns = []
-    for field in schema:
-        column = rows.column(field.name)
+    def __init__(self, log: Log) -> None:
+        self.schema = log.schema
+        self._topic = log.name
+        self._conformer = Conformer(log.schema)
+
+    def apply(self, rows: pa.RecordBatch, before: int) -> pa.RecordBatch:
+        """Convert a batch.
+
+        Args:
+            rows: The batch.
+            before: The number of rows before it in the put.
+
+        Raises:
+            SchemaMismatch: permanent; names the topic, and the columns.
+        """
         try:
-            columns.append(column.cast(field.type))
-        except pa.ArrowException:
-            kinds = f"{type_text(column.type)}, expected {type_text(field.type)}"
-            msg = f"topic {log.name!r}: column {field.name!r} is {kinds}"
-            raise SchemaMismatch(msg) from None
-        if column.null_count and not field.nullable:
-            msg = f"topic {log.name!r}: column {field.name!r} has nulls"
+            self._check_names(rows.schema.names)
+            return self._conformer.conform(rows)
+        except SchemaMismatch as error:
+            error.what = f"topic {self._topic!r}: {error.what}"
+            if error.row is not None:
+                error.row += before
+            raise
+
+    def _check_names(self, names: list[str]) -> None:
+        # Unlike other writers, such a client does not see which columns are nullable.
+        wanted = self.schema.names
+        missing = [name for name in wanted if name not in names]
+        surplus = [name for name in names if name not in wanted]
+        if missing or surplus:
+            found = [f"lacks columns {missing}"] if missing else []
+            found += [f"has unknown columns {surplus}"] if surplus else []
+            msg = f"the put {' and '.join(found)}"
             raise SchemaMismatch(msg)
-    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -6,10 +6,10 @@ from typing import final
 
 import pyarrow as pa
 
+from streamfactory.conversion.plans import LISTED, Planner, apply
 from streamfactory.spi import SchemaMismatch
 from streamfactory.spi.ddl import type_text
 from streamfactory.spi.soundness.nullability import Required
-from streamfactory.wiring.core.conversion import LISTED, Planner, apply
 
 
 def check_names(schema: pa.Schema) -> None:
@@ -75,7 +75,8 @@ def conform(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
     Raises:
         SchemaMismatch: permanent; a column or a child is missing, unknown, of another
-            type, or has nulls though it is not nullable. Names its dotted path.
+            type, or has nulls though it is not nullable. Names its dotted path, and has
+            the first row if some rows of this schema fit.
     """
     return Conformer(schema).conform(rows)
 
@@ -100,6 +101,38 @@ class Conformer:
 
     def conform(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Do as `conform`. Costs one comparison if the schemas are equal."""
+        try:
+            return self._conform(rows)
+        except SchemaMismatch as error:
+            error.row = self._first_refused(rows, error.column)
+            raise
+
+    def _first_refused(self, rows: pa.RecordBatch, column: str | None) -> int | None:
+        """Return the first row whose value of a column does not fit; None if unknown.
+
+        It is searched for by halving: a conversion does not report rows, and values
+        within others have none.
+        """
+
+        def is_refused(first: int, count: int) -> bool:
+            try:
+                self._conform(rows.slice(first, count))
+            except SchemaMismatch as error:
+                return error.column == column
+            return False
+
+        first, count = 0, rows.num_rows
+        if is_refused(0, 0):
+            return None
+        while count > 1:
+            half = count // 2
+            if not is_refused(first, half):
+                first, half = first + half, count - half
+            count = half
+        # Some values do not fit together only.
+        return first if is_refused(first, count) else None
+
+    def _conform(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         given = rows.schema
         if not given.equals(self.schema, check_metadata=True):
             # That of the last batch: another thread may exchange it.
@@ -113,7 +146,9 @@ class Conformer:
             if missing is not None:
                 path, count = missing
                 msg = f"column {path!r} is not nullable, but has {count} nulls"
-                raise SchemaMismatch(msg)
+                error = SchemaMismatch(msg)
+                error.column = path
+                raise error
         return rows
 
 

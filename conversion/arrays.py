@@ -26,6 +26,29 @@ def memory_bytes(rows: pa.RecordBatch) -> int:
     return int(rows.nbytes)
 
 
+def unshared(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows whose memory nobody changes: what others may change is copied.
+
+    Arrow does not know who else uses memory that can be changed, as that of a numpy
+    array. Memory that cannot be, as that of a read message, is not copied.
+    """
+    if not any(_is_mutable(column) for column in rows.columns):
+        return rows
+    if rows.get_total_buffer_size() <= 2 * memory_bytes(rows):
+        return rows.copy_to(pa.default_cpu_memory_manager())
+    # A slice: the whole would be copied. A message has its rows only.
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_batch(rows)
+    return pa.ipc.open_stream(sink.getvalue()).read_next_batch()
+
+
+def _is_mutable(column: pa.Array) -> bool:
+    if pa.types.is_dictionary(column.type) and _is_mutable(column.dictionary):
+        return True
+    return any(buffer is not None and buffer.is_mutable for buffer in column.buffers())
+
+
 def run_places(column: pa.RunEndEncodedArray) -> np.ndarray:
     """Return the index into ``column.values`` of each value."""
     ends = column.run_ends.to_numpy()

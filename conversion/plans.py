@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, final
 import numpy as np
 import pyarrow as pa
 
-from streamfactory.spi import SchemaMismatch
-from streamfactory.spi.computing import pc
-from streamfactory.spi.ddl import type_text
-from streamfactory.wiring.core.arrays import (
+from streamfactory.conversion.arrays import (
     list_of_entries,
     list_parts,
     run_places,
     union_parts,
 )
-from streamfactory.wiring.core.leaves import leaf_cast, leaf_refusal
+from streamfactory.conversion.leaves import leaf_cast, leaf_refusal
+from streamfactory.spi import SchemaMismatch
+from streamfactory.spi.computing import pc
+from streamfactory.spi.ddl import type_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -63,7 +63,9 @@ class Place(NamedTuple):
         """Raise because a value, or every value, does not fit."""
         kinds = f"{type_text(self.have)}, declared {type_text(self.want)}"
         msg = f"column {self.path!r} is {kinds}: {reason}"
-        raise SchemaMismatch(msg) from cause
+        error = SchemaMismatch(msg)
+        error.column = self.path
+        raise error from cause
 
     def guard(self, step: Step) -> Step:
         """Return a step whose errors name the place."""

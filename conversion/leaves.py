@@ -28,6 +28,8 @@ _EXACT: Final = frozenset(
     }
 )
 """Pairs of families between which equal values exist."""
+_INTEGERS: Final = pa.decimal128(20, 0)
+"""A decimal type with all integers of 64 bits."""
 _NUMBERS: Final = ("integer", "floating", "decimal")
 _TIMES: Final = ("date", "time", "timestamp", "zoned timestamp", "duration")
 
@@ -60,6 +62,9 @@ def leaf_cast(have: pa.DataType, want: pa.DataType) -> Cast:
     if pa.types.is_timestamp(have) and have.tz is not None and have.unit == want.unit:
         # Only the names of the zones differ: the values are those of UTC.
         return lambda column: column.view(want)
+    if pa.types.is_integer(have) and pa.types.is_decimal(want):
+        # Arrow refuses types with fewer digits than the largest integer, not values.
+        return lambda column: column.cast(_INTEGERS).cast(want)
     loss = _unchecked_loss(have, want)
     if loss is None:
         return lambda column: column.cast(want)
