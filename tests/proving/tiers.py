@@ -193,7 +193,7 @@ def describe(items: Iterable[pytest.Item]) -> dict[str, Any]:
     return {
         item.nodeid: {
             "file": file,
-            "tiers": sorted(item.stash[_TIERS]),
+            "tiers": [tier for tier in TIERS if tier in item.stash[_TIERS]],
             "components": [one.args[0] for one in item.iter_markers("component")],
         }
         for item in items
