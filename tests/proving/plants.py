@@ -95,6 +95,8 @@ def copy_of(root: Path, place: Path) -> Path:
         ["git", "ls-files", "-z"], cwd=root, check=True, capture_output=True, text=True
     )
     for name in listed.stdout.split("\0")[:-1]:
+        if not os.path.lexists(root / name):
+            continue  # it is removed, and not committed
         target = place / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(root / name, target, follow_symlinks=False)
