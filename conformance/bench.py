@@ -13,7 +13,7 @@ from streamfactory.conformance.expectations import (
     require,
 )
 from streamfactory.conformance.harness import Harness, HasSinkProperties, Recreates
-from streamfactory.conformance.patience import Patience
+from streamfactory.conformance.patience import USUAL, Patience, Waits
 from streamfactory.conformance.workbench import Workbench
 from streamfactory.spi import (
     BatchState,
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 SLICE: Final = 0.25
 """Seconds that a fetch of the author's may take."""
 BYTES: Final = 8 * 1024**2
-_ATTEMPTS: Final = 5
-"""Attempts of a call that has to return in time, because a busy machine may be late."""
 
 Row = tuple[int, int]
 """Offset and number."""
@@ -69,14 +67,20 @@ class Bench(Workbench[Harness]):
         plugins: PluginManager,
         overrides: Mapping[str, str],
         seed: int = 0,
+        waits: Waits = USUAL,
     ) -> None:
         super().__init__(harness, seed)
         self.backend = backend
+        self.waits = waits
         self._plugins = plugins
         self._overrides = overrides
         self._numbers = itertools.count()
         self.written: dict[int, list[int]] = {}
         """Numbers by partition, in order: the model."""
+
+    def patience(self) -> Patience:
+        """Ends a loop that makes no progress."""
+        return Patience(self.waits.progress)
 
     def excluded(self, case: Requirements) -> None:
         """Raise `Excluded` where a case does not apply, by claims and abilities."""
@@ -239,7 +243,7 @@ class Bench(Workbench[Harness]):
 
         They end with the partition, and where there is no progress.
         """
-        patience = Patience()
+        patience = self.patience()
         while True:
             limits = FetchLimits(max_rows, max_bytes, SLICE)
             fetched = consumer.fetch_messages(at, end, limits)
@@ -301,7 +305,7 @@ class Bench(Workbench[Harness]):
 
         No progress before a given end is a failure. Without one the batches end then.
         """
-        patience = Patience()
+        patience = self.patience()
         while end is None or at < end:
             batch = reader.fetch(
                 at, end=end, timeout=timeout, max_rows=max_rows, max_bytes=max_bytes
@@ -330,7 +334,7 @@ class Bench(Workbench[Harness]):
         self, reader: Reader, start: int, timeout: float = 1.0, **limits: Any
     ) -> MessageBatch:
         """Fetch until there are rows: one empty batch does not mean an empty range."""
-        patience = Patience()
+        patience = self.patience()
         while True:
             batch = reader.fetch(start, timeout=timeout, **limits)
             if batch.num_rows or patience.over(timeout):
@@ -373,7 +377,7 @@ class Bench(Workbench[Harness]):
             before: Called before each attempt, without a time limit.
         """
         limit, took = seconds * 1.2 + 0.1, 0.0
-        for _ in range(_ATTEMPTS):
+        for _ in range(self.waits.attempts):
             before()
             started = time.monotonic()
             answer = function()

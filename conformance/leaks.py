@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from streamfactory.conformance.patience import USUAL, Waits
+
 _DESCRIPTORS: Final = Path("/proc/self/fd")
-_SETTLE: Final = 2.0
-"""Seconds in which threads and children that are ending may still end."""
-_LOOKS: Final = 20
-"""Looks within them, at least: a starved process has slept through the seconds."""
-_COLLECTIONS: Final = {1, 2, 4, 8, _LOOKS}
+_COLLECTIONS: Final = {1, 2, 4, 8}
 """Looks after which garbage is collected, which takes as long as a case."""
 _NUMBERS: Final = re.compile(r"[0-9]+")
 
@@ -72,20 +70,23 @@ def take() -> Inventory:
     return Inventory(frozenset(threads), _descriptors(), _children())
 
 
-def left_since(before: Inventory, others: Inventory | None = None) -> list[str]:
+def left_since(
+    before: Inventory, others: Inventory | None = None, waits: Waits = USUAL
+) -> list[str]:
     """What stays open, after what is ending was given time to end.
 
     Args:
         before: What was open before.
         others: As of `Inventory.left_since`; None is ``before``.
+        waits: For how long.
     """
-    deadline, looks = time.monotonic() + _SETTLE, 0
+    deadline, looks = time.monotonic() + waits.settle, 0
     while True:
         left = take().left_since(before, others or before)
         looks += 1
-        if not left or (looks > _LOOKS and time.monotonic() > deadline):
+        if not left or (looks > waits.looks and time.monotonic() > deadline):
             return left
-        if looks in _COLLECTIONS:
+        if looks in _COLLECTIONS or looks == waits.looks:
             gc.collect()
         time.sleep(min(0.01 * looks, 0.2))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streamfactory.conformance.patience import Patience
 from streamfactory.wiring.streams.checkpoints import FileCheckpointStore
 from streamfactory.wiring.streams.groups import CheckpointedGroup
 
@@ -36,7 +35,7 @@ def open_member(bench: Bench, folder: Path) -> CheckpointedGroup:
 def read_member(bench: Bench, member: CheckpointedGroup, messages: int) -> list[int]:
     """Read this number of messages, or all that there are; their numbers, sorted."""
     numbers: list[int] = []
-    patience = Patience()
+    patience = bench.patience()
     while len(numbers) < messages and not patience.over(0.2):
         batch = member.next_batch(0.2)
         if batch is not None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from streamfactory.conformance.bench import Bench
     from streamfactory.conformance.decoders import DecoderBench
+    from streamfactory.conformance.patience import Waits
 
 _TIDY: Final = "unused_objects_leave_nothing_open"
 
@@ -76,6 +77,10 @@ class Provable(Protocol[B]):
     @property
     def registry(self) -> Registry[B]:
         """The cases of its kind."""
+
+    @property
+    def waits(self) -> Waits:
+        """How long cases wait."""
 
     def prepare(self) -> None:
         """Start what is shared between cases."""
@@ -227,7 +232,7 @@ def _run_once(
                 result = _failed(case, bench, error)
         if result.outcome in (Outcome.FAILED, Outcome.SKIPPED):
             return result, []
-        return result, leaks.left_since(before, others) if tidy else []
+        return result, leaks.left_since(before, others, subject.waits) if tidy else []
 
 
 def _judged(case: Case[Any], bench: Workbench[Any]) -> Result:

@@ -13,6 +13,7 @@ from streamfactory.conformance.bench import Bench
 from streamfactory.conformance.case import CASES, DECODER_CASES, Registry
 from streamfactory.conformance.decoders import DecoderBench
 from streamfactory.conformance.harness import BACKEND, DECODER, Kind
+from streamfactory.conformance.patience import USUAL, Waits
 from streamfactory.conformance.workbench import guarded
 from streamfactory.spi import BrokenPlugin, PluginError
 from streamfactory.wiring.config.definition import from_mapping
@@ -43,6 +44,7 @@ class Subject:
     plugins: PluginManager
     overrides: Mapping[str, str] = field(default_factory=dict)
     """Properties over those of the harness."""
+    waits: Waits = USUAL
 
     @property
     def name(self) -> str:
@@ -68,7 +70,7 @@ class Subject:
             seed: Seed of the random choices.
         """
         made = guarded(self.harness, self.harness, "__init__")(folder)
-        return Bench(self.backend, made, self.plugins, self.overrides, seed)
+        return Bench(self.backend, made, self.plugins, self.overrides, seed, self.waits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class DecoderSubject:
 
     decoder: Decoder
     harness: Callable[[], Any]
+    waits: Waits = USUAL
 
     @property
     def name(self) -> str:

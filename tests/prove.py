@@ -5,8 +5,9 @@ that share one, through the `file` backend, as power cuts, and as faults of a ba
 memory. Rows out have to be rows in, each once, and in order. The path `fuzz` feeds
 3,000 times N damaged inputs to the entry points for bytes of others: `N=100` is
 300,000. The path `zoo` runs the whole kit on each broken backend once, and compares
-with docs/zoo.md. The same seed makes the same choices; at which moment processes run is
-up to the machine.
+with docs/zoo.md. The path `plants`, which runs only where it is named, plants N defects
+in a copy of the tree, one at a time, and counts those that no test notices. The same
+seed makes the same choices; at which moment processes run is up to the machine.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from tests.kafka import spark_proving as kafka_spark
 from tests.kafka import spark_source_proving as spark_kafka
 from tests.pipelines import proving as pipelines
 from tests.pipelines import reverse_proving as reverse
-from tests.proving import backend, crowd, faults, points, power
+from tests.proving import backend, crowd, faults, plants, points, power
 from tests.proving.java import quick_options
 from tests.proving.verdict import Verdict
 from tests.spark import proving as spark
@@ -62,7 +63,10 @@ PATHS = {
     "dead-letters": ("copies with dead letters", decoding),
     "distributions": ("distributions of NATS and Redis", distributions),
     "zoo": ("the kit on broken backends", zoo),
+    "plants": ("the suite on planted defects", plants),
 }
+DEFAULT = [key for key in PATHS if key != "plants"]
+"""Paths of a run that names none: a defect that is planted may mean nothing."""
 
 
 def main() -> None:
@@ -72,13 +76,13 @@ def main() -> None:
         "--rounds", type=int, default=20, help="kills of a path; 3,000 inputs of fuzz"
     )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--paths", nargs="*", choices=PATHS, default=list(PATHS))
+    parser.add_argument("--paths", nargs="*", choices=PATHS, default=DEFAULT)
     arguments = parser.parse_args()
     logging.getLogger("streamfactory").setLevel(logging.CRITICAL)
     os.environ["SPARK_SUBMIT_OPTS"] = quick_options()
     total, begun = Verdict(), time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        for key in arguments.paths or PATHS:
+        for key in arguments.paths or DEFAULT:
             name, path = PATHS[key]
             place, since = Path(folder) / key, time.monotonic()
             place.mkdir()

@@ -12,7 +12,6 @@ from streamfactory.conformance.cases.reading import ROWS
 from streamfactory.conformance.expectations import expect
 from streamfactory.conformance.harness import Recreates, ShowsAcknowledged
 from streamfactory.conformance.members import open_member, read_member
-from streamfactory.conformance.patience import Patience
 from streamfactory.spi import ConsumerFactory, Position
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def released(bench: Bench, wanted: dict[int, int]) -> dict[int, int]:
 
     What was released too much is not taken back: nothing is waited for then.
     """
-    patience = Patience()
+    patience = bench.patience()
     while True:
         found = _acknowledged(bench)
         beyond = any(found[number] > wanted.get(number, 0) for number in found)

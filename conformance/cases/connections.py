@@ -23,7 +23,6 @@ from streamfactory.conformance.harness import (
     WritesRows,
 )
 from streamfactory.conformance.moments import Moments, pick, spread
-from streamfactory.conformance.patience import Patience
 from streamfactory.spi import (
     ConnectionFailed,
     ErrorClass,
@@ -128,7 +127,7 @@ def reading_continues_after_a_server_outage(bench: Bench) -> None:
                 break
             # What was received before may still be answered.
             numbers, at = numbers + bench.harness.numbers(batch.rows), batch.next_offset
-    wanted, patience = bench.written[number], Patience()
+    wanted, patience = bench.written[number], bench.patience()
     while len(numbers) < len(wanted) and not patience.over(1.0):
         try:
             batch = reader.fetch(at, timeout=1.0, max_rows=10)

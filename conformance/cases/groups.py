@@ -12,7 +12,6 @@ from streamfactory.conformance.case import case
 from streamfactory.conformance.cases.reading import STARTS
 from streamfactory.conformance.expectations import expect
 from streamfactory.conformance.members import open_member, read_member
-from streamfactory.conformance.patience import Patience
 from streamfactory.spi import MetadataProvider, Position, TransientError
 
 if TYPE_CHECKING:
@@ -58,9 +57,9 @@ _PUBLISHING: Final = (
 )
 
 
-def _retried(call: Callable[[], T]) -> T:
+def _retried(bench: Bench, call: Callable[[], T]) -> T:
     """The result of a call, which the framework would retry after transient errors."""
-    patience = Patience()
+    patience = bench.patience()
     while True:
         try:
             return call()
@@ -83,7 +82,7 @@ def _published(bench: Bench) -> dict[str, Position]:
     for group, position in found.items():
         bench.note(f"publish_position({group!r})")
         publish = bench.provider().publish_position
-        _retried(partial(publish, group, position))
+        _retried(bench, partial(publish, group, position))
     return found
 
 
@@ -95,7 +94,7 @@ def _published(bench: Bench) -> dict[str, Position]:
 def groups_with_positions_are_listed(bench: Bench) -> None:
     """fetch_groups lists each group that has a position, once and in order."""
     published = _published(bench)
-    listed = list(_retried(bench.provider().fetch_groups))
+    listed = list(_retried(bench, bench.provider().fetch_groups))
     expect(listed, sorted(listed), "the order of the groups")
     ours = [group for group in listed if group in published]
     expect(ours, sorted(published), "groups whose positions were published")
@@ -110,10 +109,10 @@ def positions_of_groups_are_those_that_were_published(bench: Bench) -> None:
     """fetch_positions returns the next offset of each partition, by group."""
     published = _published(bench)
     for groups in ([*published], [max(published)]):
-        found = _retried(partial(bench.provider().fetch_positions, groups))
+        found = _retried(bench, partial(bench.provider().fetch_positions, groups))
         offsets = {group: dict(found[group]) for group in groups if group in found}
         wanted = {group: dict(published[group]) for group in groups}
         expect(offsets, wanted, f"positions of {', '.join(groups)}")
     unknown = f"{bench.topic}-unknown"
-    found = _retried(partial(bench.provider().fetch_positions, [unknown]))
+    found = _retried(bench, partial(bench.provider().fetch_positions, [unknown]))
     expect(dict(found.get(unknown, {})), {}, "positions of a group that has none")

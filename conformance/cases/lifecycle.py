@@ -96,7 +96,7 @@ def closed_consumers_keep_no_connection(bench: Bench) -> None:
             consumer.fetch_messages(start, None, FetchLimits(10, BYTES, 0.0))
             consumer.close()
             kept.append(consumer)  # so that only close can release what it has
-        if count > 1 and not (left := leaks.left_since(before)):
+        if count > 1 and not (left := leaks.left_since(before, waits=bench.waits)):
             return
     require(not left, f"3 closed consumers hold {'; '.join(left)}")
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
+from tests.conformance.waiting import IMPATIENT
 
 from streamfactory.conformance import CASES, Outcome, Subject
 from streamfactory.conformance.runner import all_cases, run_case
@@ -28,10 +29,7 @@ all_cases()
 CORRECT = redelivering.streamfactory_backend()
 
 
-pytestmark = [
-    pytest.mark.slow("cases wait for what never comes"),
-    pytest.mark.usefixtures("impatient"),
-]
+pytestmark = pytest.mark.slow("cases wait for what never comes")
 
 
 class AcknowledgesWhatItReads(RedeliveringConsumerFactory):
@@ -124,9 +122,9 @@ def tried(name: str, factory: type[ConsumerFactory], harness: Any) -> Any:
 
     plugins = PluginManager()
     plugins.register(Plugin())
-    return run_case(
-        CASES[name], Subject(plugins.backend(CORRECT.name), harness, plugins)
-    )
+    backend = plugins.backend(CORRECT.name)
+    subject = Subject(backend, harness, plugins, waits=IMPATIENT)
+    return run_case(CASES[name], subject)
 
 
 @pytest.mark.parametrize(

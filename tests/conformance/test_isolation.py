@@ -12,8 +12,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.conformance.waiting import HASTY
 
 from streamfactory.conformance import CASES, Outcome, Subject
+from streamfactory.conformance.patience import USUAL, Waits
 from streamfactory.conformance.runner import Result, all_cases, run_case
 from streamfactory.conformance.specimens import durable, forgetful
 from streamfactory.conformance.specimens.durable import DurableHarness
@@ -34,7 +36,11 @@ FORGETFUL = forgetful.streamfactory_backend()
 
 
 def tried(
-    name: str, correct: Backend, harness: Any, factory: type[ConsumerFactory]
+    name: str,
+    correct: Backend,
+    harness: Any,
+    factory: type[ConsumerFactory],
+    waits: Waits = USUAL,
 ) -> Result:
     """One case on a specimen whose consumer factory is another one."""
 
@@ -45,9 +51,8 @@ def tried(
 
     plugins = PluginManager()
     plugins.register(Plugin())
-    return run_case(
-        CASES[name], Subject(plugins.backend(correct.name), harness, plugins)
-    )
+    backend = plugins.backend(correct.name)
+    return run_case(CASES[name], Subject(backend, harness, plugins, waits=waits))
 
 
 # --- secrets ----------------------------------------------------------------------
@@ -188,11 +193,11 @@ def leaked() -> Iterator[None]:
         ),
     ],
 )
-@pytest.mark.usefixtures("leaked", "hasty")
+@pytest.mark.usefixtures("leaked")
 def test_bad_failure_is_found(
     case: str, factory: type[ConsumerFactory], reason: str
 ) -> None:
-    result = tried(case, DURABLE, DurableHarness, factory)
+    result = tried(case, DURABLE, DurableHarness, factory, HASTY)
     assert result.outcome is Outcome.FAILED
     assert result.reason.startswith(reason)
 

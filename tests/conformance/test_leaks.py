@@ -7,6 +7,7 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.conformance.waiting import HASTY
 
 from streamfactory.conformance import Outcome, Subject
 from streamfactory.conformance.case import Case
@@ -62,7 +63,6 @@ def opened() -> Iterator[list[socket.socket]]:
 @pytest.mark.parametrize(
     ("runs", "outcome"), [(1, Outcome.PASSED), (2, Outcome.FAILED)]
 )
-@pytest.mark.usefixtures("hasty")
 def test_a_leak_is_one_that_each_run_of_the_case_leaves(
     opened: list[socket.socket], runs: int, outcome: Outcome
 ) -> None:
@@ -75,7 +75,7 @@ def test_a_leak_is_one_that_each_run_of_the_case_leaves(
     plugins = PluginManager()
     plugins.register(durable)
     case = Case("opens_a_socket", "R10", body)
-    result = run_case(case, Subject(correct, DurableHarness, plugins))
+    result = run_case(case, Subject(correct, DurableHarness, plugins, waits=HASTY))
     assert result.outcome is outcome
     left = f"rule R10: left open: open {opened[-1].fileno()} -> "
     assert result.reason.startswith(left) is (outcome is Outcome.FAILED)

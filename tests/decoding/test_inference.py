@@ -83,7 +83,12 @@ def fields(streams: Streams) -> Streams:
 
 def inferred(streams: Streams, sample: int = 100, **options: str) -> pa.Schema:
     properties = streams.define("from", **{**FIELDS, **options})
-    return infer_schema(from_mapping(properties), streams.plugins, sample=sample)
+    return infer_schema(
+        from_mapping(properties),
+        streams.plugins,
+        sample=sample,
+        allow_class_paths=False,
+    )
 
 
 def test_sample_of_all_partitions_makes_a_schema(fields: Streams) -> None:

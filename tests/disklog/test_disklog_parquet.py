@@ -326,19 +326,20 @@ WIDE = pa.struct([(f"f{i}", pa.int64()) for i in range(200)])
 
 
 @pytest.mark.parametrize(
-    "column",
+    "made",
     [
-        pa.nulls(60_000, pa.list_(WIDE)),
-        pa.array([[]] * 60_000, pa.list_(pa.binary(6144))),
-        pa.array([[]] * 60_000, pa.map_(pa.string(), WIDE)),
-        pa.nulls(60_000, pa.list_(pa.list_(pa.binary(600), 9))),
-        one_text_of_many_views("x" * 2000, 60_000),
+        lambda: pa.nulls(60_000, pa.list_(WIDE)),
+        lambda: pa.array([[]] * 60_000, pa.list_(pa.binary(6144))),
+        lambda: pa.array([[]] * 60_000, pa.map_(pa.string(), WIDE)),
+        lambda: pa.nulls(60_000, pa.list_(pa.list_(pa.binary(600), 9))),
+        lambda: one_text_of_many_views("x" * 2000, 60_000),
     ],
     ids=["structs", "fixed", "maps", "fixed lists", "views"],
 )
 def test_rows_that_expand_in_parquet_are_committed_so_that_they_are_read(
-    store: DiskLogStore, column: pa.Array
+    store: DiskLogStore, made: Callable[[], pa.Array]
 ) -> None:
+    column = made()
     log = store.create("t", pa.schema({"c": column.type}))
     put(log, column)
     log.compact()
@@ -454,31 +455,33 @@ def repeated(text: str, rows: int) -> pa.DictionaryArray:
     [
         (
             pa.string(),
-            repeated("x" * 100_000, 10_000),
+            lambda: repeated("x" * 100_000, 10_000),
             {"store_schema": False},
             "its text expand to 1000000000 bytes",
         ),
         (
             pa.string(),
-            pa.array(["x" * 1000] * 10_000),
+            lambda: pa.array(["x" * 1000] * 10_000),
             {"use_dictionary": False, "column_encoding": "DELTA_BYTE_ARRAY"},
             "encoding 7",
         ),
         (
             pa.list_(pa.int64()),
-            pa.array([[None] * 9_000_000], pa.list_(pa.int64())),
+            lambda: pa.array([[None] * 9_000_000], pa.list_(pa.int64())),
             {"use_dictionary": False},
             "rows expand to more than",
         ),
         (
             pa.list_(pa.string()),
-            pa.ListArray.from_arrays([0, 10_000], repeated("x" * 100_000, 10_000)),
+            lambda: pa.ListArray.from_arrays(
+                [0, 10_000], repeated("x" * 100_000, 10_000)
+            ),
             {"store_schema": False},
             "has a dictionary",
         ),
         (
             pa.int64(),
-            pa.array(np.zeros(9_000_000, np.int64)),
+            lambda: pa.array(np.zeros(9_000_000, np.int64)),
             {"compression": "zstd"},
             "rows expand to more than",
         ),
@@ -489,11 +492,11 @@ def test_a_small_file_of_many_bytes_is_refused_before_they_are_allocated(
     store: DiskLogStore,
     root: Path,
     kind: pa.DataType,
-    column: pa.Array,
+    column: Callable[[], pa.Array],
     options: Any,
     words: str,
 ) -> None:
-    log = replaced(store, root, kind, column, **options)
+    log = replaced(store, root, kind, column(), **options)
     [path] = segments(root, log)
     assert path.stat().st_size < 1_000_000
     usual, counting = (

@@ -30,6 +30,7 @@ from streamfactory.spi import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.foreign.stage import Consumers, Infos, Values
@@ -393,22 +394,26 @@ def test_a_dictionary_that_is_given_up_repeats_no_more_than_allowed(
 @pytest.mark.parametrize(
     ("column", "options", "words"),
     [
-        (nested(pa.nulls(3_000_000, pa.int64())), {}, "expands to more than"),
         (
-            pa.array(["x" * 1000] * 10_000),
+            lambda: nested(pa.nulls(3_000_000, pa.int64())),
+            {},
+            "expands to more than",
+        ),
+        (
+            lambda: pa.array(["x" * 1000] * 10_000),
             {"use_dictionary": False, "column_encoding": "DELTA_BYTE_ARRAY"},
             "encoding 7",
         ),
-        (pa.array(["x" * 1000] * 20_000), {"use_dictionary": False}, "expand"),
+        (lambda: pa.array(["x" * 1000] * 20_000), {"use_dictionary": False}, "expand"),
         (
-            pa.StructArray.from_arrays(
+            lambda: pa.StructArray.from_arrays(
                 [pa.array(["x" * 1000] * 9_000)] * 2, ["a", "b"]
             ),
             {"use_dictionary": False},
             "expands to more than",
         ),
         (
-            pa.array(["" for _ in range(5_000_000)]),
+            lambda: pa.array(["" for _ in range(5_000_000)]),
             {"use_dictionary": False, "column_encoding": "DELTA_LENGTH_BYTE_ARRAY"},
             "expands to more than",
         ),
@@ -416,11 +421,11 @@ def test_a_dictionary_that_is_given_up_repeats_no_more_than_allowed(
     ids=["levels", "prefixes", "pages", "columns", "lengths"],
 )
 def test_a_row_group_that_expands_to_more_than_the_limit_is_refused(
-    column: pa.Array, options: dict[str, Any], words: str, tmp_path: Path
+    column: Callable[[], pa.Array], options: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "a"
     pq.write_table(
-        pa.table({"c": column}),
+        pa.table({"c": column()}),
         path,
         compression="zstd",
         row_group_size=1 << 30,

@@ -6,10 +6,13 @@ tear-down. The controller adds them up: ``tiers.Times`` prints them.
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 PROPERTY: Final = "costs"
 """The name of the figures among a report's user properties."""
 _STARTS: Final = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork"})
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
 _started: Counter[str] = Counter()
 
 
@@ -29,10 +33,32 @@ def _count(event: str, _: tuple[Any, ...]) -> None:
 
 
 def processor_seconds() -> float:
-    """Of this process and of its children that have ended and were waited for."""
+    """Of this process and of all that it has started, whether they run or ended.
+
+    What a process used whose parent was killed is not known: it counts until then.
+    """
     kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     used = [resource.getrusage(kind) for kind in kinds]
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    ended = sum(one.ru_utime + one.ru_stime for one in used)
+    return ended + sum(map(_running_seconds, _children("self")))
+
+
+def _running_seconds(pid: str) -> float:
+    """Of a process, of its children that ended, and of those that run; Linux only."""
+    with suppress(OSError):  # it ends meanwhile
+        # After the name, which may have blanks; see proc_pid_stat(5).
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks = sum(map(int, fields[11:15]))
+        return ticks / _TICKS + sum(map(_running_seconds, _children(pid)))
+    return 0.0
+
+
+def _children(pid: str) -> list[str]:
+    found: list[str] = []
+    for task in Path("/proc", pid, "task").glob("*"):
+        with suppress(OSError):  # it ends meanwhile
+            found += (task / "children").read_text().split()
+    return found
 
 
 class Costs:
@@ -45,6 +71,7 @@ class Costs:
     def __init__(self, components: dict[str, str]) -> None:
         self._components = components
         self._set_up: dict[str, float] = {}
+        self._cpu = processor_seconds()
         sys.addaudithook(_count)
 
     @pytest.hookimpl(wrapper=True)
@@ -65,15 +92,20 @@ class Costs:
     ) -> Generator[None, object, object]:
         """Measure one test, with its set-up."""
         self._set_up = {}
-        cpu, processes = processor_seconds(), _started["processes"]
+        begun = _started["processes"]
         figures: dict[str, Any] = {}
         item.user_properties.append((PROPERTY, figures))
         item.stash[_MEASURE] = lambda: figures.update(
-            cpu=round(processor_seconds() - cpu, 3),
-            processes=_started["processes"] - processes,
+            cpu=self._spent(),
+            processes=_started["processes"] - begun,
             set_up=dict(self._set_up),
         )
         return (yield)
+
+    def _spent(self) -> float:
+        """Seconds of processors since the end of the test before."""
+        before, self._cpu = self._cpu, processor_seconds()
+        return round(max(0.0, self._cpu - before), 3)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(

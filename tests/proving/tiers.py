@@ -13,11 +13,13 @@ follows from its fixtures.
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 import zlib
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,8 +32,10 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parents[2]
 COLLECTED: Final = pytest.StashKey[dict[str, Any]]()
 """What `describe` answers for all tests that pytest collected, of any tier."""
-SLOWEST: Final = 15
-"""Tests that a report names."""
+NAMED: Final = 40
+"""Tests that a report names, which are the slowest and the dearest."""
+PRINTED: Final = 15
+"""Those of the slowest that are printed."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,8 @@ COMPONENTS: Final = {
     name: one.component for name, one in FIXTURES.items() if one.component is not None
 }
 """What each expensive fixture starts."""
+_TIERS: Final = pytest.StashKey[frozenset[str]]()
+"""The tiers that run a test."""
 _GROUP: Final = re.compile(
     "@(?:{})$".format("|".join({s.group for s in FIXTURES.values() if s.group}))
 )
@@ -132,21 +138,31 @@ def mark(items: Iterable[pytest.Item]) -> None:
         pytest.UsageError: A test is marked long or slow without a reason.
     """
     for item in items:
-        for marker in (*item.iter_markers("long"), *item.iter_markers("slow")):
-            if not has_reason(marker):
+        markers = list(item.iter_markers())
+        for marker in markers:
+            if marker.name in {"long", "slow"} and not has_reason(marker):
                 msg = (
                     f"{item.nodeid}: @pytest.mark.{marker.name} needs a reason, a text"
                 )
                 raise pytest.UsageError(msg)
         names = getattr(item, "fixturenames", ())
         shared = [one for name, one in FIXTURES.items() if name in names]
-        for component in dict.fromkeys(one.component for one in shared):
-            if component is not None:
-                item.add_marker(pytest.mark.component(component))
+        components = {one.component for one in shared} - {None}
+        for component in sorted(filter(None, components)):
+            item.add_marker(pytest.mark.component(component))
+        item.stash[_TIERS] = _tiers({one.name for one in markers}, components)
         # A test has one group; every process has to come to the same one.
         groups = [one.group for one in shared if one.group is not None]
         if groups and item.config.pluginmanager.hasplugin("xdist"):
             item.add_marker(pytest.mark.xdist_group(groups[0]))
+
+
+def _tiers(markers: set[str], components: set[str | None]) -> frozenset[str]:
+    if "long" in markers:
+        return frozenset({"rest"})
+    if components or markers & {"network", "slow"}:
+        return frozenset({"test"})
+    return frozenset({"quick", "test"})
 
 
 def name_groups(config: pytest.Config, items: Iterable[pytest.Item]) -> None:
@@ -176,13 +192,18 @@ def describe(items: Iterable[pytest.Item]) -> dict[str, Any]:
     """Of each test that `mark` has seen: its file, its tiers and its components."""
     return {
         item.nodeid: {
-            "file": str(item.path.relative_to(ROOT)),
-            "tiers": [name for name in TIERS if belongs(item, name)],
+            "file": file,
+            "tiers": [tier for tier in TIERS if tier in item.stash[_TIERS]],
             "components": [one.args[0] for one in item.iter_markers("component")],
         }
         for item in items
-        if item.path.is_relative_to(ROOT)
+        if (file := _relative(item.path)) is not None
     }
+
+
+@cache
+def _relative(path: Path) -> str | None:
+    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else None
 
 
 def sample(values: Iterable[Any], reason: str, keep: int = 1) -> list[Any]:
@@ -192,24 +213,15 @@ def sample(values: Iterable[Any], reason: str, keep: int = 1) -> list[Any]:
     return [*kept, *(pytest.param(one, marks=pytest.mark.long(reason)) for one in rest)]
 
 
-def belongs(item: pytest.Item, tier: str) -> bool:
-    """Whether a tier runs the test, once `mark` has seen it."""
-    if item.get_closest_marker("long"):
-        return tier == "rest"
-    if tier == "quick":
-        return not any(map(item.get_closest_marker, ("component", "network", "slow")))
-    return tier == "test"
-
-
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect the tests of other tiers and shares than those asked for."""
     tier, share = config.getoption("tier"), config.getoption("share")
     chosen: list[pytest.Item] = []
     left_out: list[pytest.Item] = []
     for item in items:
-        runs = tier is None or belongs(item, tier)
+        runs = tier is None or tier in item.stash[_TIERS]
         if share is not None:
-            runs &= share.has(item.path.relative_to(ROOT).as_posix())
+            runs &= share.has(_relative(item.path) or item.path.as_posix())
         (chosen if runs else left_out).append(item)
     items[:] = chosen
     if left_out:
@@ -225,13 +237,17 @@ class Times:
     def __init__(self, tier: str) -> None:
         self._tier = tier
         self._begin = time.monotonic()
+        self._busy = busy_seconds()
         self._seconds: dict[str, float] = defaultdict(float)
+        self._groups: dict[str, float] = defaultdict(float)
         self._costs: dict[str, dict[str, Any]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add the set-up, the call or the tear-down of a test."""
         test = _GROUP.sub("", report.nodeid)
         self._seconds[test] += report.duration
+        if test != report.nodeid:
+            self._groups[report.nodeid.removeprefix(f"{test}@")] += report.duration
         if figures := figures_of(report):
             self._costs[test] = figures
 
@@ -239,12 +255,26 @@ class Times:
         """Print the report, and write it."""
         wall = time.monotonic() - self._begin
         found = report(self._tier, wall, self._seconds, self._costs)
+        found |= {
+            "busy_seconds": round(busy_seconds() - self._busy, 1),
+            "groups": {name: round(one, 1) for name, one in self._groups.items()},
+        }
         path = ROOT / ".run" / f"times-{self._tier}.json"
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         terminalreporter.section(f"times of {TIERS[self._tier].command}")
         for line in lines(found):
             terminalreporter.write_line(line)
+
+
+def busy_seconds() -> float:
+    """What all processors of the machine have spent on anything; 0 where unknown."""
+    path = Path("/proc/stat")
+    if not path.exists():
+        return 0.0
+    user, nice, system, _, _, *interrupts = path.read_text().splitlines()[0].split()[1:]
+    ticks = map(int, (user, nice, system, *interrupts[:2]))
+    return sum(ticks) / os.sysconf("SC_CLK_TCK")
 
 
 def report(
@@ -279,7 +309,11 @@ def report(
         "folders": _slowest(folders),
         "slowest": {
             test: round(seconds[test], 1)
-            for test in sorted(seconds, key=lambda test: -seconds[test])[:SLOWEST]
+            for test in sorted(seconds, key=lambda test: -seconds[test])[:NAMED]
+        },
+        "dearest": {
+            test: costs[test]["cpu"]
+            for test in sorted(costs, key=lambda test: -costs[test]["cpu"])[:NAMED]
         },
     }
 
@@ -294,6 +328,7 @@ def _slowest(figures: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, 
 def lines(found: dict[str, Any]) -> list[str]:
     """A report as text."""
     wall, goal = found["wall_seconds"], found["goal_seconds"]
+    slowest = list(found["slowest"].items())[:PRINTED]
     top = f"{found['tests']} tests, {found['test_seconds']:.0f} s in tests, "
     top += f"{found['cpu_seconds']:.0f} s of processors, "
     top += f"{found['processes']} processes; "
@@ -309,5 +344,5 @@ def lines(found: dict[str, Any]) -> list[str]:
             f"{one['processes']:.0f} processes"
             for name, one in found["folders"].items()
         ),
-        *(f"{seconds:8.1f} s  {name}" for name, seconds in found["slowest"].items()),
+        *(f"{seconds:8.1f} s  {name}" for name, seconds in slowest),
     ]

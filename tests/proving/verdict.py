@@ -18,7 +18,8 @@ class Verdict:
     twice: int = 0
     kills: int = 0
     inputs: int = 0
-    """Damaged inputs that were fed to entry points, or broken backends to the kit."""
+    """Damaged inputs that were fed to entry points, broken backends that were fed to
+    the kit, or defects that were planted."""
     findings: int = 0
     """Those of them with a result that they may not have."""
     notes: list[str] = field(default_factory=list)

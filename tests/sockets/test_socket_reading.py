@@ -221,6 +221,9 @@ def test_any_writers_end_when_each_that_has_come_has(
     assert reader.fetch(2, timeout=0.3).state is BatchState.IDLE
     other.finish()
     assert some(reader, 2).end == Finished()
+    # A later writer would not be read.
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
 
 
 def test_silence_is_no_end(port: int, reader_of: Callable[..., Reader]) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.memory import InMemoryCatalog
 from tests.tables.states import Fixture
 from tests.tables.streams import table_properties
 
@@ -24,6 +23,8 @@ from streamfactory.spi import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from pyiceberg.catalog.memory import InMemoryCatalog
 
     from streamfactory.spi import Position
 
@@ -120,6 +121,9 @@ def test_expired_snapshots_are_a_loss_with_offset(tmp_path: Path) -> None:
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Iterator[InMemoryCatalog]:
+    # Importing it takes a second, which each worker would spend.
+    from pyiceberg.catalog.memory import InMemoryCatalog
+
     catalog = InMemoryCatalog("test", warehouse=f"file://{tmp_path}/lake")
     catalog.create_namespace("n")
     yield catalog

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from pyiceberg.catalog.memory import InMemoryCatalog
 from tests.objects.server import OWNER
 from tests.objects.stage import place
 
@@ -44,6 +43,8 @@ def delta(url: str, server: ObjectServer) -> Iterator[Append]:
 
 @contextmanager
 def iceberg(url: str, server: ObjectServer) -> Iterator[Append]:
+    from pyiceberg.catalog.memory import InMemoryCatalog
+
     options = {
         "s3.endpoint": server.endpoint,
         "s3.region": REGION,

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
-from pyiceberg.catalog.memory import InMemoryCatalog
 from tests.tables.streams import table_properties
 
 import streamfactory
@@ -49,6 +48,8 @@ class Delta:
 
 class Iceberg:
     def __init__(self, folder: Path) -> None:
+        from pyiceberg.catalog.memory import InMemoryCatalog
+
         self._catalog = InMemoryCatalog("t", warehouse=f"file://{folder}")
         self._catalog.create_namespace("n")
         rows = _rows({"number": 1})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -38,16 +39,20 @@ def opened(tmp_path: Path) -> Iterator[Open]:
         yield make
 
 
-def rows_of(one: Input, schema: str | None = None, most: int = 2**20) -> list[Any]:
+def rows_of(
+    one: Input, schema: str | pa.Schema | None = None, most: int = 2**20
+) -> list[Any]:
     """All rows, of declared types or of guessed ones."""
+    if isinstance(schema, str):
+        schema = parse_schema(schema)
     if schema is not None:
-        one.expect(parse_schema(schema))
+        one.expect(schema)
     assert one.columns(5.0) is not None
     found: list[Any] = []
     while not one.finished:
         rows = one.read(5.0, most)
         if rows is not None:
-            columns = rows.schema if schema is None else parse_schema(schema)
+            columns = rows.schema if schema is None else schema
             found += conform(rows, columns).to_pylist()
     one.close()
     return found
@@ -304,3 +309,24 @@ def test_a_later_row_that_does_not_fit_the_guess_names_the_schema_that_would(
         rows_of(one)
     assert f"--schema '{schema}'" in str(caught.value.remedy)
     assert len(rows_of(opened(name, first + late), schema)) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (pa.binary_view(), '"YWI="', b"ab"),
+        (pa.string_view(), '"ab"', "ab"),
+        (pa.decimal32(5, 2), "1.25", Decimal("1.25")),
+        (pa.decimal64(5, 2), "1.25", Decimal("1.25")),
+        (pa.dictionary(pa.int8(), pa.string()), '"ab"', "ab"),
+        (pa.list_(pa.binary_view()), '["YWI="]', [b"ab"]),
+        (pa.struct([("b", pa.binary_view())]), '{"b": "YWI="}', {"b": b"ab"}),
+        (pa.map_(pa.string_view(), pa.int64()), '{"ab": 1}', [("ab", 1)]),
+    ],
+    ids=str,
+)
+def test_types_without_text_are_read_as_types_that_have_it(
+    opened: Open, kind: pa.DataType, text: str, value: object
+) -> None:
+    one = opened("rows.json", f'{{"v": {text}}}'.encode())
+    assert rows_of(one, pa.schema([pa.field("v", kind)])) == [{"v": value}]

@@ -8,23 +8,22 @@ from __future__ import annotations
 import logging
 import random
 import re
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from unittest import mock
 
 from tests.conformance.parts import with_needs
 from tests.zoo import capabilities, committers, processes, readers, servers, writers
 from tests.zoo.registry import ZOO, BrokenBackend
 
-from streamfactory.conformance import Subject, bench, leaks, patience
+from streamfactory.conformance import Subject
 from streamfactory.conformance.case import CASES, Case
+from streamfactory.conformance.patience import Waits
 from streamfactory.conformance.runner import Outcome, all_cases, run
 from streamfactory.spi import Backend, hookimpl
 from streamfactory.wiring.plugins.manager import PluginManager
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from streamfactory.conformance.bench import Bench
 
@@ -82,30 +81,13 @@ def failed_cases(
     cases = all_cases() if cases is None else cases
     quick = not CASES[broken.caught_by].slow
     plugins = plugins_for(broken.backend)
-    with hurried():
-        subject = Subject(broken.backend, broken.harness, plugins)
-        results = run(subject, cases=cases, quick=quick, seed=seed)
-        return [r.case.name for r in results if r.outcome is Outcome.FAILED]
+    subject = Subject(broken.backend, broken.harness, plugins, waits=WAITS)
+    results = run(subject, cases=cases, quick=quick, seed=seed)
+    return [r.case.name for r in results if r.outcome is Outcome.FAILED]
 
 
-@contextmanager
-def hurried() -> Iterator[None]:
-    """Shorten what the kit waits before it concludes that nothing will come.
-
-    The backends of the zoo run in this process and answer at once, or never.
-    """
-    with ExitStack() as stack:
-        for module, name, value in _HURRY:
-            stack.enter_context(mock.patch.object(module, name, value))
-        yield
-
-
-_HURRY: Final = (
-    (patience, "SECONDS", 1.0),
-    (bench, "_ATTEMPTS", 2),
-    (leaks, "_SETTLE", 0.3),
-    (leaks, "_LOOKS", 8),
-)
+WAITS: Final = Waits(progress=1.0, attempts=2, settle=0.3, looks=8)
+"""The backends of the zoo run in this process and answer at once, or never."""
 
 
 def sampled_cases(broken: BrokenBackend, others: int) -> list[Case[Bench]]:

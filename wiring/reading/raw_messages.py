@@ -46,7 +46,7 @@ def infer_schema(
     plugins: PluginManager,
     *,
     sample: int,
-    allow_class_paths: bool = False,
+    allow_class_paths: bool,
 ) -> pa.Schema:
     """Infer a schema from the first messages of a stream, by its decoder.
 
