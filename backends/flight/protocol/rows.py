@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from streamfactory import arrowipc as ipc
 from streamfactory.backends.flight.protocol.codec import decode, encode
 from streamfactory.backends.flight.protocol.messages import Part
-from streamfactory.spi import BatchValidator, FormatRefused
+from streamfactory.spi import BatchValidator, FormatRefused, MessageTooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -62,12 +63,18 @@ def encode_rows(parts: Iterable[tuple[int, pa.RecordBatch]], schema: pa.Schema) 
 
 
 def decode_rows(
-    text: str, validator: BatchValidator
+    text: str, validator: BatchValidator, most_bytes: int = 1 << 62
 ) -> Iterator[tuple[int, SoundRows]]:
     """Partition and rows of each batch, validated.
 
+    Args:
+        text: As `encode_rows` makes it.
+        validator: Of the rows.
+        most_bytes: Maximum bytes of all rows, decompressed: checked before they are.
+
     Raises:
         FormatRefused: permanent; it is no such text, or has another schema.
+        MessageTooLarge: permanent; it expands to more than ``most_bytes``.
         CorruptData: data_loss; a value is invalid.
     """
     try:
@@ -75,6 +82,7 @@ def decode_rows(
     except ValueError as error:
         msg = f"rows in a commit are not base64: {error}"
         raise FormatRefused(msg, remedy=_REMEDY) from error
+    _check_size(memoryview(data), most_bytes)
     try:
         with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
             if not reader.schema.equals(validator.schema):
@@ -90,3 +98,26 @@ def decode_rows(
     except (OSError, pa.ArrowException) as error:
         msg = f"rows in a commit cannot be read: {error}"
         raise FormatRefused(msg, remedy=_REMEDY) from error
+
+
+def _check_size(stream: memoryview, most_bytes: int) -> None:
+    """Measure the messages of a stream by their headers."""
+    total = 0
+    try:
+        while len(stream) > ipc.PREFIX:
+            length = ipc.header_length(stream[: ipc.PREFIX])
+            if length == 0:
+                return
+            body_at = ipc.PREFIX + length
+            header = ipc.read_header(stream[ipc.PREFIX : body_at])
+            stream = stream[body_at:]
+            total += ipc.expanded(header, stream[: header.body], most_bytes - total)
+            if total > most_bytes:
+                raise ipc.IpcTooLong(total, most_bytes)
+            stream = stream[header.body :]
+    except ipc.NotIpc as error:
+        msg = f"rows in a commit cannot be read: {error}"
+        raise FormatRefused(msg, remedy=_REMEDY) from error
+    except ipc.IpcTooLong as error:
+        msg = f"the rows of a commit expand to more than {most_bytes} bytes"
+        raise MessageTooLarge(msg, remedy="send smaller batches") from error

@@ -65,8 +65,9 @@ class FlightServer(StreamServer):
         opened, groups = self._open_store(), self._open_groups()
         places = [config[key] for key in ("path", "storage.endpoint") if key in config]
         store = ServedStore(opened, Redactor(places))
+        timeout: float = config["staged.timeout.millis"] / 1000
         self._uploads = Uploads(
-            store, Meters(), staged, config["staged.timeout.millis"] / 1000
+            store, Meters(), staged, timeout, self._limits.batch_bytes
         )
         scheme = "grpc+tls" if tls else "grpc"
         try:

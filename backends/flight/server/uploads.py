@@ -73,15 +73,22 @@ class Uploads:
         staged: Bounds what is staged and not committed.
         timeout: Seconds after which an upload that was not continued, committed or
             discarded is removed.
+        batch_bytes: Maximum bytes of the rows that travel with a commit, decompressed.
     """
 
     def __init__(
-        self, store: LogStore, meters: Meters, staged: StagedBytes, timeout: float
+        self,
+        store: LogStore,
+        meters: Meters,
+        staged: StagedBytes,
+        timeout: float,
+        batch_bytes: int,
     ) -> None:
         self.staged = staged
         self.meters = meters
         self._store = store
         self._timeout = timeout
+        self._batch_bytes = batch_bytes
         self._lock = threading.Lock()
         self._open: set[Upload] = set()
         self._sealed: dict[tuple[str, str], list[_Sealed]] = {}
@@ -233,7 +240,7 @@ class Uploads:
         text = _inline(sealed)
         if text is None:
             return Staged(sealed.attempt, sealed.files)
-        parts = decode_rows(text, log.validator)
+        parts = decode_rows(text, log.validator, self._batch_bytes)
         inline.append(self._staged_now(log, sealed.attempt, parts, client))
         return inline[-1]
 
