@@ -319,7 +319,7 @@ class _MemoryStage(SoundStage):
         if rows.num_rows:
             self._rows.append((partition, rows))
 
-    def seal(self) -> Staged:
+    def seal(self, *, carried: bool = False) -> Staged:
         self._log.put_staged(self._attempt, tuple(self._rows))
         self._rows = []
         return Staged(self._attempt)

@@ -117,7 +117,10 @@ class DiskFileStage(FileStage):
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         sizes = {file.name: file.size for file in self._sealed}
-        reader = SegmentReader(self._storage, self._schema, sizes.__getitem__)
+        storage = self._storage
+        reader = SegmentReader(
+            storage.location, storage.open, self._schema, sizes.__getitem__
+        )
         try:
             for file in self._sealed:
                 for _, first, counts, _ in file.runs:

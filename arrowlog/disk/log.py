@@ -85,7 +85,7 @@ class DiskLog(Log):
         self._rows = RowReader(journal, values=settings.check_values)
         self.segments = self._rows.segments
         self._waiters = Waiters(journal)
-        self._commits = CommitQueue(journal)
+        self._commits = CommitQueue(journal, settings)
         self._bounds: tuple[int, list[PartitionBounds]] = (-1, [])
         """The bounds, and the version of the topic that has them."""
         self._housekeeper = Housekeeper(journal, self.segments, settings, tidy=tidy)
@@ -132,7 +132,14 @@ class DiskLog(Log):
         self.journal.refreshed()  # raises if the topic was deleted
         form = format_named(self.segment_format)
         writer = RollingWriter(self.storage, self.schema, self._settings, form)
-        return DiskStage(attempt, self.validator, self.journal.known_with, writer)
+        return DiskStage(
+            attempt,
+            self.incarnation,
+            self.validator,
+            self.journal.known_with,
+            writer,
+            carried_size=self._settings.carried_size(form.name),
+        )
 
     def check_files(self) -> None:
         if format_named(self.segment_format).mixed:
@@ -218,6 +225,7 @@ class DiskLog(Log):
             "segment format": state.segment_format,
             "segments": state.segments,
             "small segments": len(state.small),
+            "inline segments": len(state.inline),
             "bytes": state.index.held(state.floor),
             "remembered writer ids": len(state.writers),
             "location": self.storage.location,

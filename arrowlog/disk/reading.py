@@ -7,10 +7,12 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final, final
 
 import numpy as np
+import pyarrow as pa
 
 from streamfactory.arrowlog.checks import check_range
 from streamfactory.arrowlog.disk.format_lookup import format_named
 from streamfactory.arrowlog.disk.segments import SegmentReader
+from streamfactory.arrowlog.disk.storage import Opened
 from streamfactory.arrowlog.values import LogFile, LogSlice, PartitionBounds
 from streamfactory.spi import CorruptData, Partition, Unsupported
 
@@ -45,7 +47,8 @@ class RowReader:
         self._storage = journal.storage
         self._format = journal.known.segment_format
         self.segments = SegmentReader(
-            journal.storage,
+            journal.storage.location,
+            self._open_segment,
             journal.known.schema,
             self._committed_bytes,
             values=values,
@@ -94,6 +97,12 @@ class RowReader:
             where = Partition(self._name, partition)
             raise CorruptData(msg, partition=where, offset=start)
         return run
+
+    def _open_segment(self, name: str) -> Opened:
+        content = self._journal.known.inline.get(name)
+        if content is None:
+            return self._storage.open(name)
+        return Opened(pa.BufferReader(content), own=True)
 
     def _committed_bytes(self, segment: str) -> int:
         """Return the bytes in memory of a segment's rows.

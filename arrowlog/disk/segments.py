@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from streamfactory.arrowlog.disk.formats import SegmentFormat, Times
     from streamfactory.arrowlog.disk.settings import Settings
-    from streamfactory.arrowlog.disk.storage import NewBlob, Storage
+    from streamfactory.arrowlog.disk.storage import Blobs, NewBlob, Opened
 
 _MAPPED: Final = 128 << 20
 """Maximum bytes of open segments; at least one is kept open."""
@@ -54,7 +54,7 @@ class SegmentWriter:
 
     def __init__(
         self,
-        storage: Storage,
+        storage: Blobs,
         schema: pa.Schema,
         settings: Settings,
         form: SegmentFormat,
@@ -133,7 +133,7 @@ class RollingWriter:
 
     def __init__(
         self,
-        storage: Storage,
+        storage: Blobs,
         schema: pa.Schema,
         settings: Settings,
         form: SegmentFormat,
@@ -232,7 +232,7 @@ class _Opened:
 
     def __init__(
         self,
-        storage: Storage,
+        opened: Opened,
         name: str,
         schema: pa.Schema,
         committed: Callable[[str], int],
@@ -242,7 +242,7 @@ class _Opened:
         self._validator = BatchValidator(schema, values=values)
         self._valid: set[int] = set()
         """Validated batches, of a segment that other users cannot change."""
-        self.file, self._own = storage.open(name)
+        self.file, self._own = opened
         self.size = self.file.size()
         try:
             self.reader = format_of(name).open(
@@ -319,7 +319,8 @@ class SegmentReader:
     """Reads batches of segments; keeps recent ones open. Thread-safe.
 
     Args:
-        storage: Storage of the segments.
+        location: Location of the segments, for messages.
+        open_segment: Opens a segment by its name.
         schema: Schema of all rows.
         committed: Returns the committed bytes in memory of a segment, the maximum for
             compressed batches.
@@ -328,13 +329,15 @@ class SegmentReader:
 
     def __init__(
         self,
-        storage: Storage,
+        location: str,
+        open_segment: Callable[[str], Opened],
         schema: pa.Schema,
         committed: Callable[[str], int],
         *,
         values: bool = True,
     ) -> None:
-        self._storage = storage
+        self._location = location
+        self._open_segment = open_segment
         self._schema = schema
         self._committed = committed
         self._values = values
@@ -414,7 +417,11 @@ class SegmentReader:
                 self._open.move_to_end(name)
                 return found
         opened = _Opened(
-            self._storage, name, self._schema, self._committed, values=self._values
+            self._open_segment(name),
+            name,
+            self._schema,
+            self._committed,
+            values=self._values,
         )
         with self._lock:
             if name in self._open:  # opened by another thread
@@ -429,4 +436,4 @@ class SegmentReader:
         return opened
 
     def _place(self, name: str) -> str:
-        return f"{self._storage.location}/{name}"
+        return f"{self._location}/{name}"

@@ -104,7 +104,7 @@ def receive_plain(
                 _append(stage, partition, batch, log)
                 rows, size = rows + batch.num_rows, size + batch.nbytes
         writer.write(encode(Received(rows, size)))  # fails if the client does not read
-        sealed = stage.seal()
+        sealed = stage.seal(carried=True)
     except BaseException:
         stage.discard()
         raise
