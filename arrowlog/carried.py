@@ -27,15 +27,19 @@ class CarriedRows:
     size: int
     """Bytes of the rows."""
 
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions of the rows."""
+        return [partition for partition, _ in self.parts]
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Arrow would pickle whole buffers, of which these rows may be a small slice.
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self.schema) as writer:
             for _, rows in self.parts:
                 writer.write_batch(rows.batch)
-        partitions = tuple(partition for partition, _ in self.parts)
         stream = sink.getvalue().to_pybytes()
-        return _restored, (self.incarnation, partitions, self.size, stream)
+        return _restored, (self.incarnation, self.partitions, self.size, stream)
 
 
 def _restored(

@@ -8,129 +8,37 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass, field, replace
-from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from streamfactory.arrowlog.carried import CarriedRows
 from streamfactory.arrowlog.checks import no_such_partition
 from streamfactory.arrowlog.decoding import InvalidValue, text
 from streamfactory.arrowlog.disk.housekeeping import let_go
-from streamfactory.arrowlog.disk.inline import inline_segments, write_segments
+from streamfactory.arrowlog.disk.inline import write_carried
 from streamfactory.arrowlog.disk.names import SEGMENTS
 from streamfactory.arrowlog.disk.records import (
     INLINE,
-    SEALED_BYTES,
     Record,
-    Run,
-    Segment,
     WriterState,
     decode_writer,
 )
-from streamfactory.arrowlog.disk.staging import StagedFile
+from streamfactory.arrowlog.disk.requests import CommitRequest, RecordDraft, grouped
 from streamfactory.arrowlog.values import Committed
 from streamfactory.arrowlog.writers import committed_before
 from streamfactory.spi import MisuseError, StreamError, TopicNotFound, WriterFenced
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
-
-    import pyarrow as pa
+    from collections.abc import Collection, Sequence
 
     from streamfactory.arrowlog.disk.journal import Journal
     from streamfactory.arrowlog.disk.settings import Settings
+    from streamfactory.arrowlog.disk.staging import StagedFile
     from streamfactory.arrowlog.disk.state import State
     from streamfactory.arrowlog.values import Epoch
     from streamfactory.spi import LastCommit
 
-_GROUPED_BYTES: Final = SEALED_BYTES // 4
-"""Approximate maximum bytes of a record with several commits."""
-
 logger = logging.getLogger("streamfactory")
-
-
-@dataclass(slots=True, eq=False)
-class _Request:
-    """One epoch that waits for its commit."""
-
-    epoch: Epoch
-    parts: Sequence[StagedFile | CarriedRows]
-    """Its rows, in their order."""
-    position: str | None
-    """Position of its source, as JSON text."""
-    turn: threading.Event = field(default_factory=threading.Event)
-    """Set when it is done, or leads."""
-    leads: bool = False
-    """Whether its thread commits what is waiting."""
-    done: bool = False
-    committed: Committed = field(default_factory=Committed)
-    error: BaseException | None = None
-
-    @classmethod
-    def of(cls, epoch: Epoch) -> _Request:
-        position = None if epoch.position is None else epoch.position.to_json()
-        attempts = epoch.attempts
-        files: dict[str, list[StagedFile]] = {}
-        for file in StagedFile.of(attempts):
-            files.setdefault(file.attempt, []).append(file)
-        parts: list[StagedFile | CarriedRows] = []
-        for one in attempts:
-            parts += files.get(one.attempt, ())
-            parts += () if one.rows is None else (one.rows,)
-        return cls(epoch, parts, position)
-
-    @property
-    def files(self) -> list[StagedFile]:
-        """The parts that are files."""
-        return [part for part in self.parts if isinstance(part, StagedFile)]
-
-    @property
-    def carried(self) -> list[CarriedRows]:
-        """The parts that are not files yet."""
-        return [part for part in self.parts if isinstance(part, CarriedRows)]
-
-    @property
-    def weight(self) -> int:
-        """Approximate bytes in a record."""
-        files = self.files
-        batches = sum(len(run[2]) for file in files for run in file.runs)
-        runs = sum(len(file.runs) for file in files)
-        rows = sum(2 * part.size for part in self.carried)
-        return 8 * batches + 96 * runs + rows + len(self.position or "")
-
-    def written(self, at: int) -> WriterState:
-        """The state of the writer after the epoch."""
-        epoch, summary = self.epoch, self.epoch.summary
-        stored = (epoch.number, summary.rows, summary.sums, self.position)
-        return WriterState(epoch.instance, at, *stored)
-
-    def outcome(self) -> Committed:
-        if self.error is not None:
-            raise self.error
-        return self.committed
-
-
-@dataclass(slots=True)
-class _Draft:
-    """A record of several commits while it is built."""
-
-    latest: list[int]
-    at: int
-    """Append time of its rows."""
-    earliest: dict[int, int] = field(default_factory=dict)
-    writers: dict[str, WriterState] = field(default_factory=dict)
-    segments: list[Segment] = field(default_factory=list)
-    rows: dict[int, list[pa.RecordBatch]] = field(default_factory=dict)
-    """Rows of the next inline segment, by partition."""
-    bases: dict[int, int] = field(default_factory=dict)
-    """Offset of the first of them, by partition."""
-    appended: bool = False
-
-    def append_rows(self, rows: CarriedRows) -> None:
-        for partition, part in rows.parts:
-            self.bases.setdefault(partition, self.latest[partition])
-            self.rows.setdefault(partition, []).append(part.batch)
-            self.latest[partition] += part.num_rows
 
 
 class CommitQueue:
@@ -146,13 +54,13 @@ class CommitQueue:
         self._settings = settings
         self._inline_size = settings.carried_size(journal.known.segment_format)
         self._lock = threading.Lock()
-        self._waiting: list[_Request] = []
+        self._waiting: list[CommitRequest] = []
         self._led = False
         """Whether a thread is committing, which then passes that on."""
 
     def commit(self, epoch: Epoch) -> Committed:
         """See `Log.commit`."""
-        request = _Request.of(epoch)
+        request = CommitRequest.of(epoch)
         written = self._write_many(request)
         try:
             self._enqueue(request)
@@ -162,7 +70,7 @@ class CommitQueue:
                 self._journal.storage.remove(written)
             raise
 
-    def _enqueue(self, request: _Request) -> None:
+    def _enqueue(self, request: CommitRequest) -> None:
         """Return when a request is done, by this thread or by another one.
 
         The thread that commits wakes those whose requests are done, and the first of
@@ -180,7 +88,7 @@ class CommitQueue:
         finally:
             self._leave(request)
 
-    def _leave(self, request: _Request) -> None:
+    def _leave(self, request: CommitRequest) -> None:
         with self._lock:
             if request in self._waiting:  # its thread was interrupted
                 self._waiting.remove(request)
@@ -190,7 +98,7 @@ class CommitQueue:
                     following.leads = True
                     following.turn.set()
 
-    def _write_many(self, request: _Request) -> list[str]:
+    def _write_many(self, request: CommitRequest) -> list[str]:
         """Write carried rows to files that are too many for a record.
 
         Returns:
@@ -200,30 +108,15 @@ class CommitQueue:
         size = sum(part.size for part in carried)
         if not carried or (self._inline_size and size <= self._inline_size):
             return []
-        self._check_carried(carried)
-        schema, storage = self._journal.known.schema, self._journal.storage
-        parts: list[StagedFile | CarriedRows] = []
-        names: list[str] = []
-        try:
-            for is_file, some in groupby(
-                request.parts, lambda part: isinstance(part, StagedFile)
-            ):
-                if is_file:
-                    parts += some
-                    continue
-                rows: dict[int, list[pa.RecordBatch]] = {}
-                for part in some:
-                    assert isinstance(part, CarriedRows)
-                    for partition, batch in part.parts:
-                        rows.setdefault(partition, []).append(batch.batch)
-                files = write_segments(rows, storage, schema, self._settings)
-                names += [file.name for file in files]
-                parts += files
-        except BaseException:
-            storage.remove(names)
-            raise
-        request.parts = parts
-        return names
+        journal = self._journal
+        for part in carried:
+            self._check_carried(journal.known_with(*part.partitions), part)
+        files = write_carried(
+            request.parts, journal.storage, journal.known.schema, self._settings
+        )
+        known = {file.name for file in request.files}
+        request.parts = files
+        return [file.name for file in files if file.name not in known]
 
     def claim(self, writer: str, instance: str) -> LastCommit | None:
         """As `Log.claim`."""
@@ -267,10 +160,10 @@ class CommitQueue:
         """Commit all waiting epochs."""
         with self._lock:
             requests, self._waiting = self._waiting, []
-        for group in _grouped(requests):
+        for group in grouped(requests):
             self._commit(group)
 
-    def _commit(self, requests: Sequence[_Request]) -> None:
+    def _commit(self, requests: Sequence[CommitRequest]) -> None:
         ended = False
         try:
             # Staged files must be durable before the record that refers to them.
@@ -295,8 +188,9 @@ class CommitQueue:
         except (StreamError, OSError) as error:  # the sweep removes them later
             logger.warning("%s: discarding: %s", self._journal.name, error)
 
-    def _build(self, state: State, requests: Sequence[_Request]) -> Record | None:
-        draft = _Draft(list(state.latest), self._journal.time_of(state))
+    def _build(self, state: State, requests: Sequence[CommitRequest]) -> Record | None:
+        at = self._journal.time_of(state)
+        draft = RecordDraft(state.schema, self._settings, list(state.latest), at)
         for request in requests:
             request.committed, request.error = Committed(), None
             try:
@@ -305,7 +199,7 @@ class CommitQueue:
                 request.error = error
         if not draft.appended:
             return None
-        self._close_rows(draft)
+        draft.close_rows()
         removed = {}
         if draft.earliest:
             removed = let_go(state, draft.earliest)
@@ -320,7 +214,9 @@ class CommitQueue:
             removed=removed,
         )
 
-    def _add(self, draft: _Draft, state: State, request: _Request) -> Committed:
+    def _add(
+        self, draft: RecordDraft, state: State, request: CommitRequest
+    ) -> Committed:
         epoch, writer = request.epoch, request.epoch.writer
         written: dict[str, WriterState] = {}
         if writer is not None:
@@ -330,58 +226,45 @@ class CommitQueue:
                 return Committed(held)
             written[writer] = _checked(writer, request.written(draft.at))
         self._check_staged(draft, state, request)
-        self._check_carried(request.carried)
         if epoch.replace:
             draft.earliest.update(enumerate(draft.latest))
-        before = list(draft.latest)
-        for part in request.parts:
-            if isinstance(part, CarriedRows):
-                draft.append_rows(part)
-            else:
-                self._close_rows(draft)
-                draft.segments.append(_segment(part, draft.latest, draft.at))
+        placed = draft.append(request.parts)
         draft.writers.update(written)
-        draft.appended = True
-        spans = enumerate(map(range, before, draft.latest))
-        placed = {partition: span for partition, span in spans if span}
         return Committed(placed=placed)
 
-    def _close_rows(self, draft: _Draft) -> None:
-        """Make an inline segment of carried rows: those behind it follow in a file."""
-        if draft.rows:
-            schema = self._journal.known.schema
-            found = inline_segments(draft.rows, schema, self._settings)
-            draft.segments += [
-                _segment(file, draft.bases, draft.at, content)
-                for file, content in found
-            ]
-            draft.rows, draft.bases = {}, {}
+    def _check_carried(self, state: State, rows: CarriedRows) -> None:
+        what = None
+        if rows.incarnation != self._journal.incarnation:
+            what = "were staged for a topic that was deleted"
+        elif not rows.schema.equals(state.schema):
+            what = "have another schema than the topic"
+        if what is not None:
+            msg = f"topic {self._journal.name!r}: the rows of an attempt {what}"
+            raise MisuseError(msg, remedy="abort the epoch and write it again")
 
-    def _check_carried(self, carried: Iterable[CarriedRows]) -> None:
-        known = self._journal.known
-        for rows in carried:
-            if rows.incarnation != self._journal.incarnation:
-                msg = "the rows of an attempt were staged for another topic"
-                raise MisuseError(msg, remedy="abort the epoch and write it again")
-            if not rows.schema.equals(known.schema):
-                msg = "the rows of an attempt have another schema than the topic"
-                raise MisuseError(msg, remedy="abort the epoch and write it again")
-            for partition, _ in rows.parts:
-                self._journal.known_with(partition)
-
-    def _check_staged(self, draft: _Draft, state: State, request: _Request) -> None:
+    def _check_staged(
+        self, draft: RecordDraft, state: State, request: CommitRequest
+    ) -> None:
         taken = {segment.name for segment in draft.segments}
-        for file in request.files:
-            if file.name in taken or not self._there(state, file):
-                msg = f"what attempt {file.attempt} staged no longer exists"
-                raise MisuseError(msg, remedy="abort the epoch and write it again")
-            if SEGMENTS[state.segment_format].fullmatch(file.name) is None:
-                msg = f"attempt {file.attempt} staged {file.name}, but the segments of "
-                msg += f"the topic are of the format {state.segment_format}"
-                raise MisuseError(msg, remedy="abort the epoch and write it again")
-            last = max((run[0] for run in file.runs), default=0)
+        for part in request.parts:
+            if isinstance(part, CarriedRows):
+                self._check_carried(state, part)
+            else:
+                self._check_file(state, part, taken)
+            last = max(part.partitions, default=0)
             if last >= len(state.latest):
                 raise no_such_partition(self._journal.name, last, len(state.latest))
+
+    def _check_file(
+        self, state: State, file: StagedFile, taken: Collection[str]
+    ) -> None:
+        if file.name in taken or not self._there(state, file):
+            msg = f"what attempt {file.attempt} staged no longer exists"
+            raise MisuseError(msg, remedy="abort the epoch and write it again")
+        if SEGMENTS[state.segment_format].fullmatch(file.name) is None:
+            msg = f"attempt {file.attempt} staged {file.name}, but the segments of "
+            msg += f"the topic are of the format {state.segment_format}"
+            raise MisuseError(msg, remedy="abort the epoch and write it again")
 
     def _there(self, state: State, file: StagedFile) -> bool:
         """Whether a staged file is complete, and neither swept nor committed."""
@@ -391,25 +274,6 @@ class CommitQueue:
             return self._journal.storage.size(file.name) == file.size
         except FileNotFoundError:
             return False
-
-
-def _grouped(requests: Sequence[_Request]) -> Iterator[list[_Request]]:
-    """Group requests by record, in order.
-
-    A request that replaces all rows has a record of its own, and no record exceeds the
-    maximum size.
-    """
-    group: list[_Request] = []
-    weight = 0
-    for request in requests:
-        alone = request.epoch.replace or (group and group[-1].epoch.replace)
-        weight += request.weight
-        if group and (alone or weight > _GROUPED_BYTES):
-            yield group
-            group, weight = [], request.weight
-        group.append(request)
-    if group:
-        yield group
 
 
 def _checked(writer: str, state: WriterState) -> WriterState:
@@ -424,31 +288,3 @@ def _checked(writer: str, state: WriterState) -> WriterState:
     except InvalidValue as error:
         msg = f"epoch {state.epoch} of writer {writer!r} cannot be stored: {error}"
         raise MisuseError(msg) from None
-
-
-def _segment(
-    file: StagedFile,
-    latest: list[int] | dict[int, int],
-    now: int,
-    content: bytes | None = None,
-) -> Segment:
-    """Return a staged file with its offsets; advances ``latest``."""
-    runs = []
-    for partition, first_batch, batches, size in file.runs:
-        base, rows = latest[partition], sum(batches)
-        runs.append(
-            Run(
-                partition,
-                base,
-                rows,
-                file.name,
-                first_batch,
-                tuple(batches),
-                size,
-                now,
-                now,
-            )
-        )
-        latest[partition] = base + rows
-    full = file.full and content is None
-    return Segment(file.name, file.size, 0, full, tuple(runs), content)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, final
 
 import pyarrow as pa
 
+from streamfactory.arrowlog.carried import CarriedRows
 from streamfactory.arrowlog.disk.format_lookup import format_named
 from streamfactory.arrowlog.disk.names import ARROW
 from streamfactory.arrowlog.disk.segments import RollingWriter
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from streamfactory.arrowlog.disk.settings import Settings
+    from streamfactory.arrowlog.disk.storage import Storage
 
 
 Rows = Mapping[int, Sequence[pa.RecordBatch]]
@@ -50,6 +52,34 @@ def write_segments(
         writer.abandon()
         raise
     return StagedFile.written("", writer.done)
+
+
+def write_carried(
+    parts: Sequence[StagedFile | CarriedRows],
+    storage: Storage,
+    schema: pa.Schema,
+    settings: Settings,
+) -> list[StagedFile]:
+    """Write carried rows to files; files among the parts remain where they are."""
+    files: list[StagedFile] = []
+    written: list[str] = []
+    waiting: dict[int, list[pa.RecordBatch]] = {}
+    try:
+        for part in [*parts, None]:
+            if isinstance(part, CarriedRows):
+                for partition, rows in part.parts:
+                    waiting.setdefault(partition, []).append(rows.batch)
+                continue
+            if waiting:
+                found = write_segments(waiting, storage, schema, settings)
+                written += [file.name for file in found]
+                files += found
+                waiting = {}
+            files += () if part is None else (part,)
+    except BaseException:
+        storage.remove(written)
+        raise
+    return files
 
 
 @final

@@ -82,7 +82,7 @@ class DiskLog(Log):
         self.validator = BatchValidator(self.schema, values=settings.check_values)
         self.segment_format = journal.known.segment_format
         self._settings = settings
-        self._rows = RowReader(journal, values=settings.check_values)
+        self._rows = RowReader(journal, self.validator)
         self.segments = self._rows.segments
         self._waiters = Waiters(journal)
         self._commits = CommitQueue(journal, settings)
@@ -131,14 +131,14 @@ class DiskLog(Log):
     def stage(self, attempt: str) -> SoundStage:
         self.journal.refreshed()  # raises if the topic was deleted
         form = format_named(self.segment_format)
-        writer = RollingWriter(self.storage, self.schema, self._settings, form)
+        settings = self._settings
         return DiskStage(
             attempt,
             self.incarnation,
             self.validator,
             self.journal.known_with,
-            writer,
-            carried_size=self._settings.carried_size(form.name),
+            lambda: RollingWriter(self.storage, self.schema, settings, form),
+            carried_size=settings.carried_size(form.name),
         )
 
     def check_files(self) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from streamfactory.arrowlog.disk.journal import Journal
     from streamfactory.arrowlog.disk.records import Run
     from streamfactory.arrowlog.disk.state import State
+    from streamfactory.spi import BatchValidator
 
 _TRIES: Final = 8
 """Attempts to find a segment that concurrent merges replace."""
@@ -38,10 +39,10 @@ class RowReader:
 
     Args:
         journal: The topic's records.
-        values: Whether values of segments are validated.
+        validator: Validates rows of segments.
     """
 
-    def __init__(self, journal: Journal, *, values: bool) -> None:
+    def __init__(self, journal: Journal, validator: BatchValidator) -> None:
         self._journal = journal
         self._name = journal.name
         self._storage = journal.storage
@@ -50,8 +51,8 @@ class RowReader:
             journal.storage.location,
             self._open_segment,
             journal.known.schema,
+            validator,
             self._committed_bytes,
-            values=values,
         )
         self._hints: dict[int, tuple[Run, list[int]]] = {}
         """The run that was read last, by partition, and where its batches begin."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import OrderedDict
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -18,12 +17,7 @@ from streamfactory.arrowlog.decoding import InvalidValue, list_of, row_of, whole
 from streamfactory.arrowlog.disk.format_lookup import format_of
 from streamfactory.arrowlog.disk.names import new_segment
 from streamfactory.arrowlog.disk.storage import failed
-from streamfactory.spi import (
-    BatchValidator,
-    CorruptData,
-    SchemaMismatch,
-    StreamError,
-)
+from streamfactory.spi import CorruptData, SchemaMismatch, StreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +25,7 @@ if TYPE_CHECKING:
     from streamfactory.arrowlog.disk.formats import SegmentFormat, Times
     from streamfactory.arrowlog.disk.settings import Settings
     from streamfactory.arrowlog.disk.storage import Blobs, NewBlob, Opened
+    from streamfactory.spi import BatchValidator
 
 _MAPPED: Final = 128 << 20
 """Maximum bytes of open segments; at least one is kept open."""
@@ -235,11 +230,10 @@ class _Opened:
         opened: Opened,
         name: str,
         schema: pa.Schema,
+        validator: BatchValidator,
         committed: Callable[[str], int],
-        *,
-        values: bool,
     ) -> None:
-        self._validator = BatchValidator(schema, values=values)
+        self._validator = validator
         self._valid: set[int] = set()
         """Validated batches, of a segment that other users cannot change."""
         self.file, self._own = opened
@@ -322,9 +316,9 @@ class SegmentReader:
         location: Location of the segments, for messages.
         open_segment: Opens a segment by its name.
         schema: Schema of all rows.
+        validator: Validates them before anything is computed on them.
         committed: Returns the committed bytes in memory of a segment, the maximum for
             compressed batches.
-        values: Whether values are checked; False checks the lengths of buffers only.
     """
 
     def __init__(
@@ -332,15 +326,14 @@ class SegmentReader:
         location: str,
         open_segment: Callable[[str], Opened],
         schema: pa.Schema,
+        validator: BatchValidator,
         committed: Callable[[str], int],
-        *,
-        values: bool = True,
     ) -> None:
         self._location = location
         self._open_segment = open_segment
         self._schema = schema
         self._committed = committed
-        self._values = values
+        self._validator = validator
         self._lock = threading.Lock()
         self._open: OrderedDict[str, _Opened] = OrderedDict()
         self._size = 0
@@ -370,10 +363,6 @@ class SegmentReader:
             MessageTooLarge: permanent; the first row alone exceeds it.
         """
         return next(self._validator.split(rows))
-
-    @cached_property
-    def _validator(self) -> BatchValidator:
-        return BatchValidator(self._schema)
 
     def times(self, name: str, number: int) -> np.ndarray | None:
         """When rows of a batch were appended, where at several times.
@@ -420,8 +409,8 @@ class SegmentReader:
             self._open_segment(name),
             name,
             self._schema,
+            self._validator,
             self._committed,
-            values=self._values,
         )
         with self._lock:
             if name in self._open:  # opened by another thread

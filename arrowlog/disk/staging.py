@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 import pyarrow as pa
@@ -47,6 +48,11 @@ class StagedFile(NamedTuple):
     full: bool
     runs: Sequence[tuple[int, int, list[int], int]]
     """Partition, first batch, rows of each batch, bytes in memory."""
+
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions of the rows."""
+        return [run[0] for run in self.runs]
 
     @classmethod
     def of(cls, staged: Sequence[Staged]) -> list[StagedFile]:
@@ -123,7 +129,7 @@ class DiskStage(SoundStage):
         incarnation: str,
         validator: BatchValidator,
         check_partition: Callable[[int], object],
-        writer: RollingWriter,
+        new_writer: Callable[[], RollingWriter],
         *,
         carried_size: int,
     ) -> None:
@@ -131,12 +137,16 @@ class DiskStage(SoundStage):
         self._attempt = attempt
         self._incarnation = incarnation
         self._check_partition = check_partition
-        self._writer = writer
+        self._new_writer = new_writer
         self._carried_size = carried_size
         self._waiting: dict[int, _Waiting] = {}
         self._buffered = 0
         self._appended = 0
         self._gone = False
+
+    @cached_property
+    def _writer(self) -> RollingWriter:
+        return self._new_writer()
 
     def append_sound(self, partition: int, rows: SoundRows) -> None:
         self._check_whole()
