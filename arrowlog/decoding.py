@@ -7,6 +7,7 @@ decoded value or raises `InvalidValue`.
 
 from __future__ import annotations
 
+import binascii
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -86,6 +87,16 @@ def text(value: Any) -> str:
         except UnicodeEncodeError:
             raise _wrong(value, "text") from None
     return value
+
+
+def encoded(value: Any) -> bytes:
+    """The bytes of base64 text (RFC 4648), which has nothing but its alphabet."""
+    if type(value) is not str:
+        raise _wrong(value, "base64")
+    try:
+        return binascii.a2b_base64(value, strict_mode=True)
+    except ValueError:
+        raise _wrong(value, "base64") from None
 
 
 def flag(value: Any) -> bool:

@@ -321,7 +321,7 @@ class _MemoryStage(SoundStage):
             # They outlive the call, and the memory may be the caller's.
             self._rows.append((partition, unshared(rows)))
 
-    def seal(self) -> Staged:
+    def seal(self, *, carried: bool = False) -> Staged:
         self._log.put_staged(self._attempt, tuple(self._rows))
         self._rows = []
         return Staged(self._attempt)

@@ -31,8 +31,14 @@ class LogStage(ABC):
         """
 
     @abstractmethod
-    def seal(self) -> Staged:
-        """End the attempt: its rows are as durable as the log is."""
+    def seal(self, *, carried: bool = False) -> Staged:
+        """End the attempt: its rows are as durable as the log is.
+
+        Args:
+            carried: Whether the result may carry a few rows itself, which are stored by
+                their commit only. The caller commits it as it is: not after another
+                program had it. Nothing remembers that it was committed or discarded.
+        """
 
     @abstractmethod
     def discard(self) -> None:

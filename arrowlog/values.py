@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from streamfactory.arrowlog.carried import CarriedRows
     from streamfactory.spi import LastCommit, Position, Summary
 
 
@@ -59,6 +60,8 @@ class Staged:
     attempt: str
     files: Sequence[Mapping[str, Any]] = ()
     """Locations of the rows, in a form of the log."""
+    rows: CarriedRows | None = None
+    """The rows themselves, if they are few and the caller asked for it."""
 
 
 @dataclass(frozen=True, slots=True)

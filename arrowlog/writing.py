@@ -7,11 +7,13 @@ import uuid
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from streamfactory.arrowlog.carried import CarriedRows
 from streamfactory.arrowlog.decoding import (
     InvalidValue,
     list_of,
     mapping_of,
     members_of,
+    optional,
     text,
 )
 from streamfactory.arrowlog.messages import message_schema, stored_messages
@@ -58,10 +60,11 @@ class LogWriter(StreamWriter):
         self._stage.append(outgoing.partition, rows)
 
     def commit(self) -> Any:
-        self._sealed = self._stage.seal()
+        self._sealed = self._stage.seal(carried=True)
         return {
             "attempt": self._sealed.attempt,
             "files": [dict(file) for file in self._sealed.files],
+            "rows": self._sealed.rows,
         }
 
     def abort(self) -> None:
@@ -260,13 +263,21 @@ def _staged(message: CommitMessage) -> Staged:
     except InvalidValue as error:
         msg = f"the commit message of task {message.context.task}: {error}"
         raise CorruptData(msg, remedy="abort the epoch, and write it again") from None
-    return Staged(found["attempt"], tuple(found["files"]))
+    return Staged(found["attempt"], tuple(found["files"]), found.get("rows"))
 
 
 def _as_it_is(value: Any) -> Any:
     return value
 
 
+def _rows(value: Any) -> CarriedRows:
+    if not isinstance(value, CarriedRows):
+        msg = "are not rows that a stage has sealed"
+        raise InvalidValue(msg)
+    return value
+
+
 _PAYLOAD: Final = members_of(
-    {"attempt": text, "files": list_of(mapping_of(text, _as_it_is))}
+    {"attempt": text, "files": list_of(mapping_of(text, _as_it_is))},
+    {"rows": optional(_rows)},
 )

@@ -78,7 +78,7 @@ class KeptRows(PushStore):
         try:
             for rows in batches:
                 stage.append(lane, rows)
-            staged = stage.seal()
+            staged = stage.seal(carried=True)
         except BaseException:
             stage.discard()
             raise

@@ -8,87 +8,37 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from streamfactory.arrowlog.carried import CarriedRows
 from streamfactory.arrowlog.checks import no_such_partition
 from streamfactory.arrowlog.decoding import InvalidValue, text
 from streamfactory.arrowlog.disk.housekeeping import let_go
+from streamfactory.arrowlog.disk.inline import write_carried
 from streamfactory.arrowlog.disk.names import SEGMENTS
 from streamfactory.arrowlog.disk.records import (
-    SEALED_BYTES,
+    INLINE,
     Record,
-    Run,
-    Segment,
     WriterState,
     decode_writer,
 )
-from streamfactory.arrowlog.disk.staging import StagedFile
+from streamfactory.arrowlog.disk.requests import CommitRequest, RecordDraft, grouped
 from streamfactory.arrowlog.values import Committed
 from streamfactory.arrowlog.writers import committed_before
 from streamfactory.spi import MisuseError, StreamError, TopicNotFound, WriterFenced
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Sequence
 
     from streamfactory.arrowlog.disk.journal import Journal
+    from streamfactory.arrowlog.disk.settings import Settings
+    from streamfactory.arrowlog.disk.staging import StagedFile
     from streamfactory.arrowlog.disk.state import State
     from streamfactory.arrowlog.values import Epoch
     from streamfactory.spi import LastCommit
 
-_GROUPED_BYTES: Final = SEALED_BYTES // 4
-"""Approximate maximum bytes of a record with several commits."""
-
 logger = logging.getLogger("streamfactory")
-
-
-@dataclass(slots=True, eq=False)
-class _Request:
-    """One epoch that waits for its commit."""
-
-    epoch: Epoch
-    files: Sequence[StagedFile]
-    position: str | None
-    """Position of its source, as JSON text."""
-    done: bool = False
-    committed: Committed = field(default_factory=Committed)
-    error: BaseException | None = None
-
-    @classmethod
-    def of(cls, epoch: Epoch) -> _Request:
-        position = None if epoch.position is None else epoch.position.to_json()
-        return cls(epoch, StagedFile.of(epoch.attempts), position)
-
-    @property
-    def weight(self) -> int:
-        """Approximate bytes in a record."""
-        batches = sum(len(run[2]) for file in self.files for run in file.runs)
-        runs = sum(len(file.runs) for file in self.files)
-        return 8 * batches + 96 * runs + len(self.position or "")
-
-    def written(self, at: int) -> WriterState:
-        """The state of the writer after the epoch."""
-        epoch, summary = self.epoch, self.epoch.summary
-        stored = (epoch.number, summary.rows, summary.sums, self.position)
-        return WriterState(epoch.instance, at, *stored)
-
-    def outcome(self) -> Committed:
-        if self.error is not None:
-            raise self.error
-        return self.committed
-
-
-@dataclass(slots=True)
-class _Draft:
-    """A record of several commits while it is built."""
-
-    latest: list[int]
-    at: int
-    """Append time of its rows."""
-    earliest: dict[int, int] = field(default_factory=dict)
-    writers: dict[str, WriterState] = field(default_factory=dict)
-    segments: list[Segment] = field(default_factory=list)
-    appended: bool = False
 
 
 class CommitQueue:
@@ -96,22 +46,77 @@ class CommitQueue:
 
     Args:
         journal: The records of the topic.
+        settings: How inline segments are written.
     """
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, settings: Settings) -> None:
         self._journal = journal
+        self._settings = settings
+        self._inline_size = settings.carried_size(journal.known.segment_format)
         self._lock = threading.Lock()
-        self._waiting: list[_Request] = []
+        self._waiting: list[CommitRequest] = []
+        self._led = False
+        """Whether a thread is committing, which then passes that on."""
 
     def commit(self, epoch: Epoch) -> Committed:
         """See `Log.commit`."""
-        request = _Request.of(epoch)
+        request = CommitRequest.of(epoch)
+        written = self._write_many(request)
+        try:
+            self._enqueue(request)
+            return request.outcome()
+        except BaseException:
+            if written and not request.done:
+                self._journal.storage.remove(written)
+            raise
+
+    def _enqueue(self, request: CommitRequest) -> None:
+        """Return when a request is done, by this thread or by another one.
+
+        The thread that commits wakes those whose requests are done, and the first of
+        those that came meanwhile, which commits all of these.
+        """
         with self._lock:
             self._waiting.append(request)
-        with self._journal.publishing:
-            if not request.done:
-                self._lead()
-        return request.outcome()
+            request.leads, self._led = not self._led, True
+        try:
+            if not request.leads:
+                request.turn.wait()
+            if request.leads:
+                with self._journal.publishing:
+                    self._lead()
+        finally:
+            self._leave(request)
+
+    def _leave(self, request: CommitRequest) -> None:
+        with self._lock:
+            if request in self._waiting:  # its thread was interrupted
+                self._waiting.remove(request)
+            if request.leads:
+                self._led = bool(self._waiting)
+                for following in self._waiting[:1]:
+                    following.leads = True
+                    following.turn.set()
+
+    def _write_many(self, request: CommitRequest) -> list[str]:
+        """Write carried rows to files that are too many for a record.
+
+        Returns:
+            The names of the files.
+        """
+        carried = request.carried
+        size = sum(part.size for part in carried)
+        if not carried or (self._inline_size and size <= self._inline_size):
+            return []
+        journal = self._journal
+        for part in carried:
+            self._check_carried(journal.known_with(*part.partitions), part)
+        files = write_carried(
+            request.parts, journal.storage, journal.known.schema, self._settings
+        )
+        known = {file.name for file in request.files}
+        request.parts = files
+        return [file.name for file in files if file.name not in known]
 
     def claim(self, writer: str, instance: str) -> LastCommit | None:
         """As `Log.claim`."""
@@ -155,10 +160,10 @@ class CommitQueue:
         """Commit all waiting epochs."""
         with self._lock:
             requests, self._waiting = self._waiting, []
-        for group in _grouped(requests):
+        for group in grouped(requests):
             self._commit(group)
 
-    def _commit(self, requests: Sequence[_Request]) -> None:
+    def _commit(self, requests: Sequence[CommitRequest]) -> None:
         ended = False
         try:
             # Staged files must be durable before the record that refers to them.
@@ -175,6 +180,7 @@ class CommitQueue:
         finally:
             for request in requests:
                 request.done = True
+                request.turn.set()
         # Of repeated epochs, except files that the same epoch has committed.
         late = [f.name for r in requests if r.committed.held or ended for f in r.files]
         try:
@@ -182,8 +188,9 @@ class CommitQueue:
         except (StreamError, OSError) as error:  # the sweep removes them later
             logger.warning("%s: discarding: %s", self._journal.name, error)
 
-    def _build(self, state: State, requests: Sequence[_Request]) -> Record | None:
-        draft = _Draft(list(state.latest), self._journal.time_of(state))
+    def _build(self, state: State, requests: Sequence[CommitRequest]) -> Record | None:
+        at = self._journal.time_of(state)
+        draft = RecordDraft(state.schema, self._settings, list(state.latest), at)
         for request in requests:
             request.committed, request.error = Committed(), None
             try:
@@ -192,11 +199,14 @@ class CommitQueue:
                 request.error = error
         if not draft.appended:
             return None
+        draft.close_rows()
         removed = {}
         if draft.earliest:
             removed = let_go(state, draft.earliest)
+        inline = any(segment.content is not None for segment in draft.segments)
         return self._journal.record(
             state,
+            format=INLINE if inline else state.format,
             at=draft.at,
             writers=draft.writers,
             earliest=draft.earliest,
@@ -204,7 +214,9 @@ class CommitQueue:
             removed=removed,
         )
 
-    def _add(self, draft: _Draft, state: State, request: _Request) -> Committed:
+    def _add(
+        self, draft: RecordDraft, state: State, request: CommitRequest
+    ) -> Committed:
         epoch, writer = request.epoch, request.epoch.writer
         written: dict[str, WriterState] = {}
         if writer is not None:
@@ -216,27 +228,43 @@ class CommitQueue:
         self._check_staged(draft, state, request)
         if epoch.replace:
             draft.earliest.update(enumerate(draft.latest))
-        before = list(draft.latest)
-        for file in request.files:
-            draft.segments.append(_segment(file, draft.latest, draft.at))
+        placed = draft.append(request.parts)
         draft.writers.update(written)
-        draft.appended = True
-        spans = enumerate(map(range, before, draft.latest))
-        return Committed(placed={partition: span for partition, span in spans if span})
+        return Committed(placed=placed)
 
-    def _check_staged(self, draft: _Draft, state: State, request: _Request) -> None:
+    def _check_carried(self, state: State, rows: CarriedRows) -> None:
+        what = None
+        if rows.incarnation != self._journal.incarnation:
+            what = "were staged for a topic that was deleted"
+        elif not rows.schema.equals(state.schema):
+            what = "have another schema than the topic"
+        if what is not None:
+            msg = f"topic {self._journal.name!r}: the rows of an attempt {what}"
+            raise MisuseError(msg, remedy="abort the epoch and write it again")
+
+    def _check_staged(
+        self, draft: RecordDraft, state: State, request: CommitRequest
+    ) -> None:
         taken = {segment.name for segment in draft.segments}
-        for file in request.files:
-            if file.name in taken or not self._there(state, file):
-                msg = f"what attempt {file.attempt} staged no longer exists"
-                raise MisuseError(msg, remedy="abort the epoch and write it again")
-            if SEGMENTS[state.segment_format].fullmatch(file.name) is None:
-                msg = f"attempt {file.attempt} staged {file.name}, but the segments of "
-                msg += f"the topic are of the format {state.segment_format}"
-                raise MisuseError(msg, remedy="abort the epoch and write it again")
-            last = max((run[0] for run in file.runs), default=0)
+        for part in request.parts:
+            if isinstance(part, CarriedRows):
+                self._check_carried(state, part)
+            else:
+                self._check_file(state, part, taken)
+            last = max(part.partitions, default=0)
             if last >= len(state.latest):
                 raise no_such_partition(self._journal.name, last, len(state.latest))
+
+    def _check_file(
+        self, state: State, file: StagedFile, taken: Collection[str]
+    ) -> None:
+        if file.name in taken or not self._there(state, file):
+            msg = f"what attempt {file.attempt} staged no longer exists"
+            raise MisuseError(msg, remedy="abort the epoch and write it again")
+        if SEGMENTS[state.segment_format].fullmatch(file.name) is None:
+            msg = f"attempt {file.attempt} staged {file.name}, but the segments of "
+            msg += f"the topic are of the format {state.segment_format}"
+            raise MisuseError(msg, remedy="abort the epoch and write it again")
 
     def _there(self, state: State, file: StagedFile) -> bool:
         """Whether a staged file is complete, and neither swept nor committed."""
@@ -246,25 +274,6 @@ class CommitQueue:
             return self._journal.storage.size(file.name) == file.size
         except FileNotFoundError:
             return False
-
-
-def _grouped(requests: Sequence[_Request]) -> Iterator[list[_Request]]:
-    """Group requests by record, in order.
-
-    A request that replaces all rows has a record of its own, and no record exceeds the
-    maximum size.
-    """
-    group: list[_Request] = []
-    weight = 0
-    for request in requests:
-        alone = request.epoch.replace or (group and group[-1].epoch.replace)
-        weight += request.weight
-        if group and (alone or weight > _GROUPED_BYTES):
-            yield group
-            group, weight = [], request.weight
-        group.append(request)
-    if group:
-        yield group
 
 
 def _checked(writer: str, state: WriterState) -> WriterState:
@@ -279,25 +288,3 @@ def _checked(writer: str, state: WriterState) -> WriterState:
     except InvalidValue as error:
         msg = f"epoch {state.epoch} of writer {writer!r} cannot be stored: {error}"
         raise MisuseError(msg) from None
-
-
-def _segment(file: StagedFile, latest: list[int], now: int) -> Segment:
-    """Return a staged file with its offsets; advances ``latest``."""
-    runs = []
-    for partition, first_batch, batches, size in file.runs:
-        base, rows = latest[partition], sum(batches)
-        runs.append(
-            Run(
-                partition,
-                base,
-                rows,
-                file.name,
-                first_batch,
-                tuple(batches),
-                size,
-                now,
-                now,
-            )
-        )
-        latest[partition] = base + rows
-    return Segment(file.name, file.size, 0, file.full, tuple(runs))

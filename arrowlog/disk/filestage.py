@@ -18,7 +18,7 @@ from streamfactory.arrowlog.disk.staging import BATCH_BYTES, BATCH_ROWS, StagedF
 from streamfactory.arrowlog.disk.thrift import ExpandsTooFar
 from streamfactory.arrowlog.stages import FileStage
 from streamfactory.arrowlog.values import Staged
-from streamfactory.spi import CorruptData, MessageTooLarge, MisuseError
+from streamfactory.spi import BatchValidator, CorruptData, MessageTooLarge, MisuseError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -117,7 +117,14 @@ class DiskFileStage(FileStage):
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         sizes = {file.name: file.size for file in self._sealed}
-        reader = SegmentReader(self._storage, self._schema, sizes.__getitem__)
+        storage = self._storage
+        reader = SegmentReader(
+            storage.location,
+            storage.open,
+            self._schema,
+            BatchValidator(self._schema),
+            sizes.__getitem__,
+        )
         try:
             for file in self._sealed:
                 for _, first, counts, _ in file.runs:

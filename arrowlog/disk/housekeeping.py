@@ -40,7 +40,7 @@ from streamfactory.spi import CorruptData, StorageFailed
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from streamfactory.arrowlog.disk.journal import Journal
     from streamfactory.arrowlog.disk.records import Record, Segment
@@ -48,9 +48,6 @@ if TYPE_CHECKING:
     from streamfactory.arrowlog.disk.settings import Settings
     from streamfactory.arrowlog.disk.state import State
 
-_SNAPSHOT_RECORDS: Final = 64
-_SNAPSHOT_BYTES: Final = 512 << 10
-"""A snapshot is due after so many records, or so many bytes of them."""
 _SWEEP_EVERY: Final = 3600.0
 """Seconds between two sweeps of one process."""
 _TORN_SECONDS: Final = 3600.0
@@ -89,16 +86,19 @@ class Housekeeper:
         """Run what is due, at a small amortised cost."""
         # The state of this commit is recent enough; reading the storage costs more.
         state = self._journal.known
-        if choose(state, self._settings):
-            self._merge_all()
-        if _due(state):
-            self.snapshot(early=False)
+        if choose(state, self._settings) or state.is_snapshot_due:
+            with self._alone() as alone:
+                if alone:
+                    self._merge_all()
+                    self.snapshot(early=False)
         if time.monotonic() - self._swept_at >= _SWEEP_EVERY:
             self.sweep()
 
     def tidy_up(self) -> None:
         """Run all housekeeping now."""
-        self._merge_all(everything=True)
+        with self._alone() as alone:
+            if alone:
+                self._merge_all(everything=True)
         self.sweep()
         self.snapshot()
 
@@ -126,26 +126,32 @@ class Housekeeper:
 
     # --- merging ----------------------------------------------------------------
 
-    def _merge_all(self, *, everything: bool = False) -> None:
-        if not self._merging.acquire(blocking=False):
-            return  # another thread is merging
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[bool]:
+        """Whether no other thread is merging, which prevents others meanwhile."""
+        alone = self._merging.acquire(blocking=False)
         try:
-            while True:
-                state = self._journal.refreshed()
-                files = choose(state, self._settings, everything=everything)
-                if files is None or not self._merge(files):
-                    return
+            yield alone
         finally:
-            self._merging.release()
+            if alone:
+                self._merging.release()
+
+    def _merge_all(self, *, everything: bool = False) -> None:
+        while True:
+            state = self._journal.refreshed()
+            files = choose(state, self._settings, everything=everything)
+            if files is None or not self._merge(files):
+                return
 
     def _merge(self, files: Sequence[str]) -> bool:
         """Merge some segments; False if another process has merged them."""
         state = self._journal.refreshed()
-        if not all(name in state.small for name in files):
+        if not _are_separate(state, files):
             return False
         runs = state.index.runs(files)
-        level = max(state.small[name].level for name in files) + 1
-        removed = {name: state.small[name].size for name in files}
+        small = {name: state.small[name] for name in files if name in state.small}
+        level = max((one.level for one in small.values()), default=0) + 1
+        removed = {name: small[name].size if name in small else 0 for name in files}
         with contextlib.suppress(FileNotFoundError):
             form = format_named(state.segment_format)
             writer = RollingWriter(self._storage, state.schema, self._settings, form)
@@ -153,13 +159,13 @@ class Housekeeper:
             self._storage.settle("data")
 
             def build(state: State) -> Record | None:
-                if not all(name in state.small for name in files):
+                if not _are_separate(state, files):
                     return None
                 return self._journal.record(state, segments=merged, removed=removed)
 
             try:
                 if self._journal.publish(build):
-                    self._remove(removed)
+                    self._remove(small)
                     return True
             except StorageFailed:  # not published, unless the record exists
                 self._abandon(merged)
@@ -196,7 +202,7 @@ class Housekeeper:
                 self._journal.reload()  # its parts, not those that it replaced
             state = self._journal.refreshed()
             self._finish(state)
-            if state.version == state.snapshot or not (early or _due(state)):
+            if state.version == state.snapshot or not (early or state.is_snapshot_due):
                 return
             name = snapshot_name(state.version)
             parts, written = self._parts(state)
@@ -343,9 +349,9 @@ class Housekeeper:
         return [name for name in found if pattern.fullmatch(name)]
 
 
-def _due(state: State) -> bool:
-    records = state.version - state.snapshot
-    return records >= _SNAPSHOT_RECORDS or state.since >= _SNAPSHOT_BYTES
+def _are_separate(state: State, files: Iterable[str]) -> bool:
+    """Whether no other process has merged or removed segments."""
+    return all(name in state.small or name in state.inline for name in files)
 
 
 def let_go(state: State, moved: Mapping[int, int]) -> dict[str, int]:
@@ -355,8 +361,12 @@ def let_go(state: State, moved: Mapping[int, int]) -> dict[str, int]:
     for partition, offset in moved.items():
         after[partition] = max(after[partition], offset)
     gone = state.index.released(before, after) - set(state.removed)
-    small = state.small
-    return {name: small[name].size if name in small else 1 for name in sorted(gone)}
+    small, inline = state.small, state.inline
+
+    def size(name: str) -> int:
+        return small[name].size if name in small else int(name not in inline)
+
+    return {name: size(name) for name in sorted(gone)}
 
 
 def _unnamed(rows: pa.RecordBatch) -> Part:

@@ -94,10 +94,8 @@ class Journal:
             **members: Of the record.
         """
         at = self.time_of(state) if at is None else at
-        void, form = state.void, state.segment_format
-        return Record(
-            "", state.following, at, void=void, segment_format=form, **members
-        )
+        members.setdefault("format", state.format)
+        return Record("", state.following, at, void=state.void, **members)
 
     def time_of(self, state: State) -> int:
         """Return the time of the next record.

@@ -171,5 +171,5 @@ def _first(storage: Storage) -> State:
     if record.schema is None or record.partitions is None:
         msg = f"{place}: the first record has no schema, or no partitions"
         raise CorruptData(msg, remedy=DAMAGED)
-    state = State(schema_of(record.schema, place), record.segment_format)
+    state = State(schema_of(record.schema, place), record.format)
     return apply(state, record, len(data))

@@ -82,10 +82,10 @@ class DiskLog(Log):
         self.validator = BatchValidator(self.schema, values=settings.check_values)
         self.segment_format = journal.known.segment_format
         self._settings = settings
-        self._rows = RowReader(journal, values=settings.check_values)
+        self._rows = RowReader(journal, self.validator)
         self.segments = self._rows.segments
         self._waiters = Waiters(journal)
-        self._commits = CommitQueue(journal)
+        self._commits = CommitQueue(journal, settings)
         self._bounds: tuple[int, list[PartitionBounds]] = (-1, [])
         """The bounds, and the version of the topic that has them."""
         self._housekeeper = Housekeeper(journal, self.segments, settings, tidy=tidy)
@@ -131,8 +131,15 @@ class DiskLog(Log):
     def stage(self, attempt: str) -> SoundStage:
         self.journal.refreshed()  # raises if the topic was deleted
         form = format_named(self.segment_format)
-        writer = RollingWriter(self.storage, self.schema, self._settings, form)
-        return DiskStage(attempt, self.validator, self.journal.known_with, writer)
+        settings = self._settings
+        return DiskStage(
+            attempt,
+            self.incarnation,
+            self.validator,
+            self.journal.known_with,
+            lambda: RollingWriter(self.storage, self.schema, settings, form),
+            carried_size=settings.carried_size(form.name),
+        )
 
     def check_files(self) -> None:
         if format_named(self.segment_format).mixed:
@@ -218,6 +225,7 @@ class DiskLog(Log):
             "segment format": state.segment_format,
             "segments": state.segments,
             "small segments": len(state.small),
+            "inline segments": len(state.inline),
             "bytes": state.index.held(state.floor),
             "remembered writer ids": len(state.writers),
             "location": self.storage.location,

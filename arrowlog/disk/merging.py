@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from streamfactory.arrowlog.disk.records import Run, Segment
 from streamfactory.arrowlog.disk.staging import BATCH_BYTES, BATCH_ROWS, pieces
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from streamfactory.arrowlog.disk.state import State
 
 
+_INLINE_BYTES: Final = 4 << 20
+"""Bytes of inline segments from which on they are merged before a snapshot is due."""
+
+
 def choose(
     state: State, settings: Settings, *, everything: bool = False
 ) -> Sequence[str] | None:
@@ -28,13 +32,20 @@ def choose(
 
     Segments of one level are merged: a row is rewritten once per level, and there are
     at most levels times ``merge_files`` files, plus full ones. In a format that does
-    not mix partitions, that many of each partition.
+    not mix partitions, that many of each partition. Inline segments are merged before
+    each snapshot: readers then have few of them in memory.
 
     Args:
         state: What is known.
         settings: Settings of merges.
         everything: Whether to merge all segments that can be merged.
     """
+    if state.inline and (
+        everything
+        or state.is_snapshot_due
+        or sum(map(len, state.inline.values())) >= _INLINE_BYTES
+    ):
+        return list(state.inline)
     least = 2 if everything else settings.merge_files
     if len(state.small) < least:
         return None

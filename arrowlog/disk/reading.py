@@ -7,10 +7,12 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final, final
 
 import numpy as np
+import pyarrow as pa
 
 from streamfactory.arrowlog.checks import check_range
 from streamfactory.arrowlog.disk.format_lookup import format_named
 from streamfactory.arrowlog.disk.segments import SegmentReader
+from streamfactory.arrowlog.disk.storage import Opened
 from streamfactory.arrowlog.values import LogFile, LogSlice, PartitionBounds
 from streamfactory.spi import CorruptData, Partition, Unsupported
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from streamfactory.arrowlog.disk.journal import Journal
     from streamfactory.arrowlog.disk.records import Run
     from streamfactory.arrowlog.disk.state import State
+    from streamfactory.spi import BatchValidator
 
 _TRIES: Final = 8
 """Attempts to find a segment that concurrent merges replace."""
@@ -36,19 +39,20 @@ class RowReader:
 
     Args:
         journal: The topic's records.
-        values: Whether values of segments are validated.
+        validator: Validates rows of segments.
     """
 
-    def __init__(self, journal: Journal, *, values: bool) -> None:
+    def __init__(self, journal: Journal, validator: BatchValidator) -> None:
         self._journal = journal
         self._name = journal.name
         self._storage = journal.storage
         self._format = journal.known.segment_format
         self.segments = SegmentReader(
-            journal.storage,
+            journal.storage.location,
+            self._open_segment,
             journal.known.schema,
+            validator,
             self._committed_bytes,
-            values=values,
         )
         self._hints: dict[int, tuple[Run, list[int]]] = {}
         """The run that was read last, by partition, and where its batches begin."""
@@ -94,6 +98,12 @@ class RowReader:
             where = Partition(self._name, partition)
             raise CorruptData(msg, partition=where, offset=start)
         return run
+
+    def _open_segment(self, name: str) -> Opened:
+        content = self._journal.known.inline.get(name)
+        if content is None:
+            return self._storage.open(name)
+        return Opened(pa.BufferReader(content), own=True)
 
     def _committed_bytes(self, segment: str) -> int:
         """Return the bytes in memory of a segment's rows.

@@ -7,6 +7,7 @@ strictly, and refused if a name, a type or a number does not conform to the form
 
 from __future__ import annotations
 
+import binascii
 import json
 import zlib
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from streamfactory.arrowlog.checks import MOST_PARTITIONS
 from streamfactory.arrowlog.decoding import (
     InvalidValue,
     digits,
+    encoded,
     flag,
     list_of,
     mapping_of,
@@ -50,8 +52,13 @@ if TYPE_CHECKING:
     from streamfactory.arrowlog.decoding import Decoder
 
 FORMATS: Final = {ARROW: 1, PARQUET: 2}
-"""Numbers of the format of records and snapshots, by the format of segments. Programs
-that cannot read Parquet segments refuse the whole topic by it."""
+"""Numbers of the format of records and snapshots of a new topic, by the format of its
+segments. Programs that cannot read Parquet segments refuse the whole topic by it."""
+INLINE: Final = 3
+"""Number of the format of a topic of Arrow segments from the first record on that has
+a segment within it. Programs that cannot read it refuse the topic from there on."""
+SEGMENT_FORMATS: Final = {1: ARROW, 2: PARQUET, INLINE: ARROW}
+"""Formats of segments, by the number of the format of records."""
 FORMAT: Final = 1
 """Number of the format of other sealed files."""
 SEALED_BYTES: Final = LONGEST_READ
@@ -90,7 +97,7 @@ class Run(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """A file of rows."""
+    """A file of rows, or its content within a record."""
 
     name: str
     size: int
@@ -99,6 +106,8 @@ class Segment(NamedTuple):
     """Number of merges of its rows; a full segment is never merged again."""
     full: bool
     runs: tuple[Run, ...]
+    content: bytes | None = None
+    """All bytes of an inline segment, which is no file."""
 
     @property
     def rows(self) -> int:
@@ -119,13 +128,21 @@ class Segment(NamedTuple):
             ]
             for r in self.runs
         ]
-        return {
+        plain = {
             "name": self.name,
             "bytes": self.size,
             "level": self.level,
             "full": self.full,
             "runs": runs,
         }
+        if self.content is not None:
+            plain["content"] = to_base64(self.content)
+        return plain
+
+
+def to_base64(content: bytes) -> str:
+    """Bytes as JSON has them."""
+    return binascii.b2a_base64(content, newline=False).decode("ascii")
 
 
 class SmallSegment(NamedTuple):
@@ -204,13 +221,19 @@ class Record:
     """Earlier versions whose records a crash has truncated."""
     deleted: bool = False
     """Whether the topic is deleted."""
-    segment_format: str = ARROW
-    """Format of the segments of the topic, in the number of the record's format."""
+    format: int = FORMAT
+    """Number of its format, which has the format of the topic's segments."""
+
+    @property
+    def inline_size(self) -> int:
+        """Bytes of its inline segments, as JSON has them."""
+        contents = (one.content for one in self.segments)
+        return sum(4 * len(one) // 3 for one in contents if one is not None)
 
     def encode(self) -> bytes:
         """A line of JSON and a line with its CRC-32."""
         plain: dict[str, Any] = {
-            "format": FORMATS[self.segment_format],
+            "format": self.format,
             "version": self.version,
             "id": self.id,
             "at": self.at,
@@ -260,8 +283,9 @@ _RUN: Final = row_of(
 )
 
 
-def _segments(form: str) -> Decoder:
-    """A segment of a format."""
+def _segments(number: int) -> Decoder:
+    """A segment in a record of a format."""
+    form = SEGMENT_FORMATS[number]
     members = members_of(
         {
             "name": named(SEGMENTS[form]),
@@ -269,7 +293,8 @@ def _segments(form: str) -> Decoder:
             "level": whole(),
             "full": flag,
             "runs": list_of(_RUN),
-        }
+        },
+        {"content": encoded} if number == INLINE else {},
     )
 
     def decode(plain: Any) -> Segment:
@@ -278,7 +303,11 @@ def _segments(form: str) -> Decoder:
         if form == PARQUET:
             check_single(rows, lambda row: row[2])
         runs = tuple(_run(file, number, row) for number, row in enumerate(rows))
-        return Segment(file, found["bytes"], found["level"], found["full"], runs)
+        size, content = found["bytes"], found.get("content")
+        if content is not None and len(content) != size:
+            msg = f"has {len(content)} bytes, expected {size}"
+            raise InvalidValue(msg, "content")
+        return Segment(file, size, found["level"], found["full"], runs, content)
 
     return decode
 
@@ -333,8 +362,9 @@ ID: Final = named(INCARNATION)
 """A uuid, as everything that is unique here."""
 
 
-def _record(form: str) -> Decoder:
-    """A record of a topic whose segments have a format."""
+def _record(number: int) -> Decoder:
+    """A record of a format."""
+    segment = SEGMENTS[SEGMENT_FORMATS[number]]
     members = members_of(
         {"id": ID, "version": VERSION, "at": whole()},
         {
@@ -343,16 +373,16 @@ def _record(form: str) -> Decoder:
             "writers": mapping_of(text, decode_writer),
             "forgotten": list_of(text),
             "earliest": mapping_of(digits(MOST_PARTITIONS - 1), whole()),
-            "segments": list_of(_segments(form)),
-            "removed": mapping_of(named(SEGMENTS[form]), whole()),
+            "segments": list_of(_segments(number)),
+            "removed": mapping_of(named(segment), whole()),
             "void": wholes(0, HIGHEST),
             "deleted": flag,
         },
     )
-    return lambda plain: {**members(plain), "segment_format": form}
+    return lambda plain: {**members(plain), "format": number}
 
 
-_RECORDS: Final = {number: _record(form) for form, number in FORMATS.items()}
+_RECORDS: Final = {number: _record(number) for number in SEGMENT_FORMATS}
 """By the number of their format."""
 
 
@@ -409,7 +439,7 @@ def unseal(
         raise CorruptData(msg, remedy=DAMAGED)
     if found not in known:
         shown = found if abs(found) < 2**63 else "a number of more than 64 bits"
-        numbers = " and ".join(map(str, known))
+        numbers = ", ".join(map(str, known))
         msg = (
             f"{place}: the file has format {shown}, but this version supports {numbers}"
         )

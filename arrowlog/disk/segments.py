@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import OrderedDict
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -18,19 +17,15 @@ from streamfactory.arrowlog.decoding import InvalidValue, list_of, row_of, whole
 from streamfactory.arrowlog.disk.format_lookup import format_of
 from streamfactory.arrowlog.disk.names import new_segment
 from streamfactory.arrowlog.disk.storage import failed
-from streamfactory.spi import (
-    BatchValidator,
-    CorruptData,
-    SchemaMismatch,
-    StreamError,
-)
+from streamfactory.spi import CorruptData, SchemaMismatch, StreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamfactory.arrowlog.disk.formats import SegmentFormat, Times
     from streamfactory.arrowlog.disk.settings import Settings
-    from streamfactory.arrowlog.disk.storage import NewBlob, Storage
+    from streamfactory.arrowlog.disk.storage import Blobs, NewBlob, Opened
+    from streamfactory.spi import BatchValidator
 
 _MAPPED: Final = 128 << 20
 """Maximum bytes of open segments; at least one is kept open."""
@@ -54,7 +49,7 @@ class SegmentWriter:
 
     def __init__(
         self,
-        storage: Storage,
+        storage: Blobs,
         schema: pa.Schema,
         settings: Settings,
         form: SegmentFormat,
@@ -133,7 +128,7 @@ class RollingWriter:
 
     def __init__(
         self,
-        storage: Storage,
+        storage: Blobs,
         schema: pa.Schema,
         settings: Settings,
         form: SegmentFormat,
@@ -232,17 +227,16 @@ class _Opened:
 
     def __init__(
         self,
-        storage: Storage,
+        opened: Opened,
         name: str,
         schema: pa.Schema,
+        validator: BatchValidator,
         committed: Callable[[str], int],
-        *,
-        values: bool,
     ) -> None:
-        self._validator = BatchValidator(schema, values=values)
+        self._validator = validator
         self._valid: set[int] = set()
         """Validated batches, of a segment that other users cannot change."""
-        self.file, self._own = storage.open(name)
+        self.file, self._own = opened
         self.size = self.file.size()
         try:
             self.reader = format_of(name).open(
@@ -319,25 +313,27 @@ class SegmentReader:
     """Reads batches of segments; keeps recent ones open. Thread-safe.
 
     Args:
-        storage: Storage of the segments.
+        location: Location of the segments, for messages.
+        open_segment: Opens a segment by its name.
         schema: Schema of all rows.
+        validator: Validates them before anything is computed on them.
         committed: Returns the committed bytes in memory of a segment, the maximum for
             compressed batches.
-        values: Whether values are checked; False checks the lengths of buffers only.
     """
 
     def __init__(
         self,
-        storage: Storage,
+        location: str,
+        open_segment: Callable[[str], Opened],
         schema: pa.Schema,
+        validator: BatchValidator,
         committed: Callable[[str], int],
-        *,
-        values: bool = True,
     ) -> None:
-        self._storage = storage
+        self._location = location
+        self._open_segment = open_segment
         self._schema = schema
         self._committed = committed
-        self._values = values
+        self._validator = validator
         self._lock = threading.Lock()
         self._open: OrderedDict[str, _Opened] = OrderedDict()
         self._size = 0
@@ -367,10 +363,6 @@ class SegmentReader:
             MessageTooLarge: permanent; the first row alone exceeds it.
         """
         return next(self._validator.split(rows))
-
-    @cached_property
-    def _validator(self) -> BatchValidator:
-        return BatchValidator(self._schema)
 
     def times(self, name: str, number: int) -> np.ndarray | None:
         """When rows of a batch were appended, where at several times.
@@ -414,7 +406,11 @@ class SegmentReader:
                 self._open.move_to_end(name)
                 return found
         opened = _Opened(
-            self._storage, name, self._schema, self._committed, values=self._values
+            self._open_segment(name),
+            name,
+            self._schema,
+            self._validator,
+            self._committed,
         )
         with self._lock:
             if name in self._open:  # opened by another thread
@@ -429,4 +425,4 @@ class SegmentReader:
         return opened
 
     def _place(self, name: str) -> str:
-        return f"{self._storage.location}/{name}"
+        return f"{self._location}/{name}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ import pyarrow as pa
 from streamfactory.arrowlog.checks import MOST_PARTITIONS
 from streamfactory.arrowlog.decoding import (
     InvalidValue,
+    encoded,
     flag,
     mapping_of,
     members_of,
@@ -24,13 +25,16 @@ from streamfactory.arrowlog.decoding import (
 from streamfactory.arrowlog.disk.names import ARROW, INCARNATION, PART, SEGMENTS
 from streamfactory.arrowlog.disk.records import (
     DAMAGED,
-    FORMATS,
+    FORMAT,
+    INLINE,
+    SEGMENT_FORMATS,
     VERSION,
     SmallSegment,
     WriterState,
     decode_sealed,
     decode_writer,
     seal,
+    to_base64,
 )
 from streamfactory.spi import BatchValidator, CorruptData, SchemaMismatch
 
@@ -56,14 +60,16 @@ class Snapshot:
     recent: Sequence[str]
     parts: Sequence[str]
     removed: Sequence[str]
-    segment_format: str = ARROW
-    """Format of the segments of the topic, in the number of the snapshot's format."""
+    inline: Mapping[str, bytes] = field(default_factory=dict)
+    format: int = FORMAT
+    """Number of its format, which has the format of the topic's segments."""
 
     def encode(self) -> bytes:
         """Return the content of the file."""
+        inline = {name: to_base64(one) for name, one in self.inline.items()}
         return seal(
             {
-                "format": FORMATS[self.segment_format],
+                "format": self.format,
                 "version": self.version,
                 "at": self.at,
                 "schema": self.schema,
@@ -76,6 +82,7 @@ class Snapshot:
                 "recent": list(self.recent),
                 "parts": list(self.parts),
                 "removed": list(self.removed),
+                **({"inline": inline} if inline else {}),
             }
         )
 
@@ -100,8 +107,9 @@ class Snapshot:
         return found
 
 
-def _snapshot(form: str) -> Decoder:
-    """A snapshot of a topic whose segments have a format."""
+def _snapshot(number: int) -> Decoder:
+    """A snapshot of a format."""
+    form = SEGMENT_FORMATS[number]
     small = [whole()] * (4 if form == ARROW else 5)
     members = members_of(
         {
@@ -117,7 +125,10 @@ def _snapshot(form: str) -> Decoder:
             "recent": names(INCARNATION),
             "parts": names(PART),
             "removed": names(SEGMENTS[form]),
-        }
+        },
+        {"inline": mapping_of(named(SEGMENTS[form]), encoded)}
+        if number == INLINE
+        else {},
     )
 
     def decode(value: Any) -> dict[str, Any]:
@@ -130,12 +141,12 @@ def _snapshot(form: str) -> Decoder:
             msg = "is beyond latest"
             raise InvalidValue(msg, "earliest")
         small = {name: SmallSegment(*one) for name, one in found["small"].items()}
-        return {**found, "small": small, "segment_format": form}
+        return {**found, "small": small, "format": number}
 
     return decode
 
 
-_SNAPSHOTS: Final = {number: _snapshot(form) for form, number in FORMATS.items()}
+_SNAPSHOTS: Final = {number: _snapshot(number) for number in SEGMENT_FORMATS}
 """By the number of their format."""
 
 

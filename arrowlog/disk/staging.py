@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 import pyarrow as pa
 
+from streamfactory.arrowlog.carried import CarriedRows
 from streamfactory.arrowlog.checks import MOST_PARTITIONS, check_schema
 from streamfactory.arrowlog.decoding import (
     InvalidValue,
@@ -25,9 +27,9 @@ from streamfactory.arrowlog.values import Staged
 from streamfactory.spi import CorruptData, MisuseError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from streamfactory.arrowlog.disk.segments import RollingWriter
+    from streamfactory.arrowlog.disk.segments import RollingWriter, SegmentWriter
     from streamfactory.spi import BatchValidator, SoundRows
 
 BATCH_ROWS: Final = 65536
@@ -46,6 +48,11 @@ class StagedFile(NamedTuple):
     full: bool
     runs: Sequence[tuple[int, int, list[int], int]]
     """Partition, first batch, rows of each batch, bytes in memory."""
+
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions of the rows."""
+        return [run[0] for run in self.runs]
 
     @classmethod
     def of(cls, staged: Sequence[Staged]) -> list[StagedFile]:
@@ -72,6 +79,13 @@ class StagedFile(NamedTuple):
                 values = (file["name"], file["bytes"], file["full"], runs)
                 found.append(cls(one.attempt, *values))
         return found
+
+    @classmethod
+    def written(
+        cls, attempt: str, done: Iterable[tuple[SegmentWriter, int]]
+    ) -> list[StagedFile]:
+        """Return the finished segments of a writer, with their bytes."""
+        return [cls(attempt, w.name, size, w.full, w.runs) for w, size in done]
 
     def to_plain(self) -> dict[str, Any]:
         """Return the value for commit messages."""
@@ -112,18 +126,27 @@ class DiskStage(SoundStage):
     def __init__(
         self,
         attempt: str,
+        incarnation: str,
         validator: BatchValidator,
         check_partition: Callable[[int], object],
-        writer: RollingWriter,
+        new_writer: Callable[[], RollingWriter],
+        *,
+        carried_size: int,
     ) -> None:
         super().__init__(validator)
         self._attempt = attempt
+        self._incarnation = incarnation
         self._check_partition = check_partition
-        self._writer = writer
+        self._new_writer = new_writer
+        self._carried_size = carried_size
         self._waiting: dict[int, _Waiting] = {}
         self._buffered = 0
         self._appended = 0
         self._gone = False
+
+    @cached_property
+    def _writer(self) -> RollingWriter:
+        return self._new_writer()
 
     def append_sound(self, partition: int, rows: SoundRows) -> None:
         self._check_whole()
@@ -139,7 +162,7 @@ class DiskStage(SoundStage):
             self._flush(partition)
             waiting = self._waiting[partition]
         self._appended += count
-        self._buffered += waiting.add(rows.batch)
+        self._buffered += waiting.add(rows)
         # A large batch is written directly, without a copy.
         full = waiting.rows == BATCH_ROWS or (
             2 * count >= BATCH_ROWS and len(waiting.batches) == 1
@@ -155,19 +178,32 @@ class DiskStage(SoundStage):
             else:
                 self._measured(largest)
 
-    def seal(self) -> Staged:
+    def seal(self, *, carried: bool = False) -> Staged:
         self._check_whole()
+        if carried and self._appended and (rows := self._carried()) is not None:
+            return Staged(self._attempt, rows=rows)
         for partition in sorted(self._waiting):
             self._flush(partition)
         with self._whole_or_gone():
             self._writer.roll()
             self._check_count()
-        files = [
-            StagedFile(self._attempt, writer.name, size, writer.full, writer.runs)
-            for writer, size in self._writer.done
-        ]
+        files = StagedFile.written(self._attempt, self._writer.done)
         self._writer.done = []
         return Staged(self._attempt, tuple(file.to_plain() for file in files))
+
+    def _carried(self) -> CarriedRows | None:
+        """The rows, if all of them are waiting, and few."""
+        waiting = sorted(self._waiting.items())
+        written = sum(one.rows for _, one in waiting) != self._appended
+        if written or not self._carried_size:
+            return None
+        size = sum(self._measured(partition) for partition, _ in waiting)
+        if size > self._carried_size:
+            return None
+        parts = [
+            (partition, rows) for partition, one in waiting for rows in one.batches
+        ]
+        return CarriedRows(self._incarnation, self._validator.schema, parts, size)
 
     def discard(self) -> None:
         self._waiting.clear()
@@ -184,7 +220,8 @@ class DiskStage(SoundStage):
         waiting, self._waiting[partition] = self._waiting[partition], _Waiting()
         self._buffered -= waiting.size
         with self._whole_or_gone():
-            for rows in pieces(waiting.batches, self._writer.cut):
+            batches = [rows.batch for rows in waiting.batches]
+            for rows in pieces(batches, self._writer.cut):
                 self._writer.write(partition, rows)
 
     @contextlib.contextmanager
@@ -216,7 +253,7 @@ class _Waiting:
     __slots__ = ("_exact", "batches", "guessed", "rows", "size")
 
     def __init__(self) -> None:
-        self.batches: list[pa.RecordBatch] = []
+        self.batches: list[SoundRows] = []
         self.rows = 0
         self._exact = 0
         self.size = 0
@@ -224,12 +261,12 @@ class _Waiting:
         self.guessed = 0
         """Number of last batches whose size is not exact."""
 
-    def add(self, rows: pa.RecordBatch) -> int:
+    def add(self, rows: SoundRows) -> int:
         """Add a batch, and return an upper bound of its bytes.
 
         Measuring them costs as much as copying a thousand rows.
         """
-        most: int = rows.get_total_buffer_size()
+        most: int = rows.batch.get_total_buffer_size()
         self.batches.append(rows)
         self.rows += rows.num_rows
         self.size += most

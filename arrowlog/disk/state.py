@@ -9,7 +9,13 @@ import numpy as np
 
 from streamfactory.arrowlog.disk.index import Index
 from streamfactory.arrowlog.disk.names import ARROW, record_name
-from streamfactory.arrowlog.disk.records import DAMAGED, SmallSegment
+from streamfactory.arrowlog.disk.records import (
+    DAMAGED,
+    FORMAT,
+    INLINE,
+    SEGMENT_FORMATS,
+    SmallSegment,
+)
 from streamfactory.arrowlog.disk.snapshots import Snapshot, schema_text
 from streamfactory.spi import CorruptData
 
@@ -21,6 +27,9 @@ if TYPE_CHECKING:
     from streamfactory.arrowlog.disk.index import Part
     from streamfactory.arrowlog.disk.records import Record, Run, Segment, WriterState
 
+_SNAPSHOT_RECORDS: Final = 64
+_SNAPSHOT_BYTES: Final = 512 << 10
+"""A snapshot is due after so many records, or so many bytes of them."""
 _IDS: Final = 512
 """Number of recent record ids, by which publishers recognise records after a lost
 reply."""
@@ -31,12 +40,13 @@ class State:
     """A topic at one version. Never changed: threads read it without a lock."""
 
     schema: pa.Schema
-    segment_format: str = ARROW
+    format: int = FORMAT
+    """Number of the format of its records."""
     version: int = -1
     snapshot: int = -1
     """Version of the snapshot from which it was loaded."""
     since: int = 0
-    """Bytes of the later records."""
+    """Bytes of the later records, without inline segments."""
     at: int = 0
     earliest: Sequence[int] = ()
     latest: Sequence[int] = ()
@@ -44,6 +54,8 @@ class State:
     index: Index = field(default_factory=Index)
     small: Mapping[str, SmallSegment] = field(default_factory=dict)
     """Segments that are not full."""
+    inline: Mapping[str, bytes] = field(default_factory=dict)
+    """Contents of the inline segments, which are not in files yet."""
     removed: Mapping[str, int] = field(default_factory=dict)
     """Unused files, which the writer of the next snapshot deletes."""
     carried: frozenset[str] = frozenset()
@@ -54,6 +66,17 @@ class State:
     """Truncated records directly after this version."""
     ids: Sequence[str] = ()
     """Of the last records."""
+
+    @property
+    def segment_format(self) -> str:
+        """Format of the segments that are files."""
+        return SEGMENT_FORMATS[self.format]
+
+    @property
+    def is_snapshot_due(self) -> bool:
+        """Whether there are many records since the last snapshot, or large ones."""
+        records = self.version - self.snapshot
+        return records >= _SNAPSHOT_RECORDS or self.since >= _SNAPSHOT_BYTES
 
     @property
     def following(self) -> int:
@@ -85,7 +108,8 @@ class State:
             recent=self.ids,
             parts=parts,
             removed=self.fresh,
-            segment_format=self.segment_format,
+            inline=self.inline,
+            format=self.format,
         )
 
     @classmethod
@@ -101,7 +125,7 @@ class State:
         """
         return cls(
             schema,
-            taken.segment_format,
+            taken.format,
             version=taken.version,
             snapshot=taken.version,
             at=taken.at,
@@ -110,6 +134,7 @@ class State:
             writers=taken.writers,
             index=Index(parts),
             small=taken.small,
+            inline=taken.inline,
             removed=dict.fromkeys(taken.removed, 0),
             carried=frozenset(taken.removed),
             segments=taken.segments,
@@ -133,14 +158,16 @@ def apply(state: State, record: Record, size: int = 0) -> State:
     runs = [run for segment in record.segments for run in segment.runs]
     return replace(
         state,
+        format=record.format,
         version=record.version,
         at=record.at,
-        since=state.since + size,
+        since=state.since + max(0, size - record.inline_size),
         earliest=_moved(_widened(state.earliest, record), record.earliest),
         latest=_moved(_widened(state.latest, record), _ends(runs)),
         writers=_writers(state, record),
         index=state.index.with_runs(runs) if runs else state.index,
         small=_small(state, record),
+        inline=_inline(state, record),
         removed={**state.removed, **record.removed},
         segments=_segments(state, record),
         deleted=state.deleted or record.deleted,
@@ -177,7 +204,8 @@ def _ends(runs: Sequence[Run]) -> Mapping[int, int]:
 def _segments(state: State, record: Record) -> int:
     # Files that were never committed have no bytes, and were not counted.
     gone = sum(1 for size in record.removed.values() if size)
-    return max(0, state.segments + len(record.segments) - gone)
+    added = sum(1 for segment in record.segments if segment.content is None)
+    return max(0, state.segments + added - gone)
 
 
 def _writers(state: State, record: Record) -> Mapping[str, WriterState]:
@@ -195,12 +223,21 @@ def _small(state: State, record: Record) -> Mapping[str, SmallSegment]:
     added = {
         segment.name: _small_segment(state, segment, record.at)
         for segment in record.segments
-        if not segment.full
+        if not segment.full and segment.content is None
     }
     small = {**state.small, **added}
     for name in record.removed:
         small.pop(name, None)
     return small
+
+
+def _inline(state: State, record: Record) -> Mapping[str, bytes]:
+    added = {s.name: s.content for s in record.segments if s.content is not None}
+    gone = state.inline.keys() & record.removed.keys()
+    if not added and not gone:
+        return state.inline
+    kept = {name: c for name, c in state.inline.items() if name not in gone}
+    return {**kept, **added}
 
 
 def _small_segment(state: State, segment: Segment, at: int) -> SmallSegment:
@@ -210,7 +247,8 @@ def _small_segment(state: State, segment: Segment, at: int) -> SmallSegment:
 
 def _check(state: State, record: Record) -> None:
     """Refuse a record that does not continue a version."""
-    if record.segment_format != state.segment_format:
+    rises = (state.format, record.format) == (FORMAT, INLINE)
+    if record.format != state.format and not rises:
         raise _unfit(record, "has another format than the topic")
     if list(record.void) != list(state.void):
         torn = min(set(state.void) ^ set(record.void) or {*record.void})

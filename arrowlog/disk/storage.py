@@ -65,7 +65,24 @@ class Opened(NamedTuple):
     """Whether only this user (and root) can have written the blob."""
 
 
-class Storage(ABC):
+class Blobs(ABC):
+    """Where segments are written to."""
+
+    location: str
+    """Location, for messages and as a key: equal for equal storages."""
+    largest: int | None = None
+    """Maximum bytes of a new blob, if it is buffered in memory."""
+
+    @abstractmethod
+    def create(self, name: str) -> NewBlob:
+        """Create a blob for writing."""
+
+    @abstractmethod
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove blobs; missing ones are ignored."""
+
+
+class Storage(Blobs):
     """Stores blobs. Thread-safe.
 
     Missing blobs raise ``FileNotFoundError``; other errors are of our tree, with the
@@ -73,14 +90,10 @@ class Storage(ABC):
     ``CorruptData``.
     """
 
-    location: str
-    """Location, for messages and as a key: equal for equal storages."""
     lazy: bool = False
     """Whether published blobs may be lost unless `secure` is called."""
     adopts: bool = False
     """Whether other programs write files into folders at `location`, see `adopt`."""
-    largest: int | None = None
-    """Maximum bytes of a new blob, if it is buffered in memory."""
 
     @abstractmethod
     def within(self, folder: str) -> Storage:
@@ -119,10 +132,6 @@ class Storage(ABC):
     def ages(self, folder: str) -> Mapping[str, float]:
         """Return the blobs in a folder, with the seconds since they were written."""
 
-    @abstractmethod
-    def create(self, name: str) -> NewBlob:
-        """Create a blob for writing."""
-
     def adopt(self, name: str, new: str) -> int:
         """Rename a file that another program wrote, and return its bytes.
 
@@ -142,18 +151,14 @@ class Storage(ABC):
     def settle(self, folder: str) -> None:
         """Return when the names of all finished blobs of a folder are durable, too."""
 
-    def secure(self, names: Iterable[str]) -> None:  # noqa: B027 - most always are
+    def secure(self, names: Iterable[str]) -> None:
         """Make blobs and their names durable, regardless of the fsync option.
 
         Called for blobs that replace others, before those are removed.
         """
 
-    def prepare(self, folder: str) -> None:  # noqa: B027 - most places have no folders
+    def prepare(self, folder: str) -> None:
         """Create a folder durably, unless it exists."""
-
-    @abstractmethod
-    def remove(self, names: Iterable[str]) -> None:
-        """Remove blobs; missing ones are ignored."""
 
     @abstractmethod
     def remove_folder(self, folder: str) -> None:
@@ -163,7 +168,7 @@ class Storage(ABC):
     def watch(self, folder: str) -> Watch:
         """Watch a folder for new names."""
 
-    def close(self) -> None:  # noqa: B027 - most hold nothing
+    def close(self) -> None:
         """Release resources."""
 
 

@@ -32,6 +32,7 @@ from streamfactory.arrowlog.disk.names import (
 from streamfactory.arrowlog.disk.records import (
     DAMAGED,
     FORMAT,
+    FORMATS,
     Record,
     decode_sealed,
     seal,
@@ -105,7 +106,7 @@ class DiskLogStore(LogStore):
             now,
             partitions=partitions,
             schema=schema_text(schema.remove_metadata()),
-            segment_format=form,
+            format=FORMATS[form],
         )
         for folder in ("log", "data", "index"):
             place.prepare(folder)

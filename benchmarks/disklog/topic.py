@@ -67,7 +67,8 @@ def append(
     for rows in each:
         stage.append(0, rows)
     summary = Summary(sum(rows.num_rows for rows in each))
-    log.commit(Epoch(writer, epoch, [stage.seal()], summary, instance=writer or ""))
+    sealed = stage.seal(carried=True)
+    log.commit(Epoch(writer, epoch, [sealed], summary, instance=writer or ""))
 
 
 def new_log(place: Path, *, partitions: int = 1, fsync: str = "always") -> DiskLog:

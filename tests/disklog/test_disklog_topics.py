@@ -231,24 +231,24 @@ def test_newer_formats_are_refused(
 ) -> None:
     inner = root / "t.topic" / log.incarnation / "log"
     record = inner / f"{1:020d}.json"
-    record.write_bytes(sealed({"format": 3, "version": 1, "id": "x", "at": 0}))
+    record.write_bytes(sealed({"format": 4, "version": 1, "id": "x", "at": 0}))
     with pytest.raises(FormatRefused) as caught:
         store_factory().open("t")
     assert (
         caught.value.what
-        == f"{record}: the file has format 3, but this version supports 1 and 2"
+        == f"{record}: the file has format 4, but this version supports 1, 2, 3"
     )
     with pytest.raises(FormatRefused):
         append(log, {0: [1]})
     record.unlink()
     append(log, {0: [1]})
     snapshot = inner / f"{1:020d}.snapshot"
-    snapshot.write_bytes(sealed({"format": 3}))
+    snapshot.write_bytes(sealed({"format": 4}))
     with pytest.raises(FormatRefused) as caught:
         store_factory().open("t")
     assert str(snapshot) in caught.value.what
     name = root / "t.topic" / "000001.json"
-    name.write_bytes(sealed({"format": 3}))
+    name.write_bytes(sealed({"format": 4}))
     with pytest.raises(FormatRefused) as caught:
         store_factory().open("t")
     assert str(name) in caught.value.what

@@ -390,7 +390,7 @@ class Staging(SoundStage):
             raise StorageFailed(msg)
         self.rows.append(rows.num_rows)
 
-    def seal(self) -> Staged:
+    def seal(self, *, carried: bool = False) -> Staged:
         raise NotImplementedError
 
     def discard(self) -> None:

@@ -369,7 +369,7 @@ class PartitionQueue:
         try:
             for item in items:
                 stage.append(self._partition.id, item.rows)
-            return stage.seal()
+            return stage.seal(carried=True)
         except BaseException:
             stage.discard()
             raise

@@ -99,7 +99,7 @@ class RemoteStage(LogStage):
         elif pending.rows >= _JOINED_ROWS:
             self._flush(partition)
 
-    def seal(self) -> Staged:
+    def seal(self, *, carried: bool = False) -> Staged:
         if self._upload is None and self._pending_bytes <= _INLINE_BYTES:
             taken = self._take_all()
             if sum(rows.nbytes for _, rows in taken) <= _INLINE_BYTES:

@@ -106,7 +106,7 @@ def receive_plain(
                 _append(stage, partition, batch, fitting, rows)
                 rows, size = rows + batch.num_rows, size + batch.nbytes
         writer.write(encode(Received(rows, size)))  # fails if the client does not read
-        sealed = stage.seal()
+        sealed = stage.seal(carried=True)
     except BaseException:
         stage.discard()
         raise

@@ -250,7 +250,7 @@ class Uploads:
         try:
             for partition, rows in parts:
                 upload.append_sound(partition, rows)
-            return upload.seal()
+            return upload.seal(carried=True)
         except BaseException:
             upload.discard()
             raise
@@ -339,10 +339,10 @@ class Upload(SoundStage):
             self.touched = time.monotonic()
         self._uploads.meters.received(self.log.name, rows.num_rows, size)
 
-    def seal(self) -> Staged:
+    def seal(self, *, carried: bool = False) -> Staged:
         with self._lock:
             self._check_open()
-            staged = self._stage.seal()
+            staged = self._stage.seal(carried=carried)
             self._ended = True
             self._uploads.seal(self, staged)
             return staged
