@@ -168,7 +168,7 @@ def apply(state: State, record: Record, size: int = 0) -> State:
         index=state.index.with_runs(runs) if runs else state.index,
         small=_small(state, record),
         inline=_inline(state, record),
-        removed={**state.removed, **record.removed},
+        removed=_removed(state, record),
         segments=_segments(state, record),
         deleted=state.deleted or record.deleted,
         void=(),
@@ -238,6 +238,12 @@ def _inline(state: State, record: Record) -> Mapping[str, bytes]:
         return state.inline
     kept = {name: c for name, c in state.inline.items() if name not in gone}
     return {**kept, **added}
+
+
+def _removed(state: State, record: Record) -> Mapping[str, int]:
+    """Files that are not needed any more; inline segments are none."""
+    gone = {n: size for n, size in record.removed.items() if n not in state.inline}
+    return {**state.removed, **gone} if gone else state.removed
 
 
 def _small_segment(state: State, segment: Segment, at: int) -> SmallSegment:
