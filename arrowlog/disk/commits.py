@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -66,8 +67,8 @@ class CommitQueue:
             self._enqueue(request)
             return request.outcome()
         except BaseException:
-            if written and not request.done:
-                self._journal.storage.remove(written)
+            with suppress(StreamError, OSError):  # the sweep removes them later
+                self.discard(written)
             raise
 
     def _enqueue(self, request: CommitRequest) -> None:

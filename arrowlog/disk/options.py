@@ -213,6 +213,18 @@ WRITING_OPTIONS: Final = (
         former=("compaction.size",),
     ),
     Option(
+        "inline.bytes",
+        "Maximum size of the rows of an epoch that are stored within its record, which "
+        "takes two syncs instead of four. 0: always in segments, as earlier versions "
+        "of streamfactory require: they refuse a topic with such records. Topics of "
+        "Parquet segments have none.",
+        SIZE,
+        default="32K",
+        minimum=0,
+        maximum=1 << 20,
+        applies=frozenset({"write", "spark"}),
+    ),
+    Option(
         "single.writer",
         "Write to file systems without exclusive publication: folders without hard "
         "links, "

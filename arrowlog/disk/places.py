@@ -83,6 +83,7 @@ def settings_of(config: StreamConfig) -> Settings:
         segment_size=config["compaction.bytes"],
         compression=None if compression == "none" else compression,
         merge_files=config["compaction.files"],
+        inline_size=config["inline.bytes"],
         check_values=config.get("check.values", True),
         segment_format=config.get("segment.format", ARROW),
     )

@@ -48,6 +48,13 @@ def test_what_makes_a_commit_safe_comes_in_its_order(steps: list[str]) -> None:
     assert found.count("\n".join(commit)) > 20
 
 
+def test_inline_commit_is_safe_after_two_syncs(steps: list[str]) -> None:
+    """The record is on the medium, then its name, and nothing else is written."""
+    commit = ["publish record", "sync temporary", "link record", "settle record"]
+    found = "\n".join(steps).replace("\n".join([*commit, "sync log"]), "commit")
+    assert found.count("commit\ncommit") >= 3
+
+
 @pytest.mark.slow("kills processes")
 @pytest.mark.parametrize("name", POINTS)
 def test_a_kill_before_a_step_costs_nothing(

@@ -48,8 +48,13 @@ class Logs(RuleBasedStateMachine):
         self.model: LogStore = MemoryLogStore(self.clock)
         self.disks: list[Any] = [
             store_at(self.root, self.clock, merge_files=3),
-            store_at(self.root, self.clock, merge_files=50, segment_size=48),
+            store_at(
+                self.root, self.clock, merge_files=50, segment_size=48, inline_size=16
+            ),
         ]
+        self.spent: set[str] = set()
+        """Attempts with carried rows that were committed or discarded, which a log on
+        disk does not remember."""
         self.next = 0
         self.model.create("t", SCHEMA, partitions)
         self.disks[0].create("t", SCHEMA, partitions)
@@ -71,8 +76,10 @@ class Logs(RuleBasedStateMachine):
         assert answers[0] == answers[1]
         return answers[0]
 
-    @rule(target=staged, turn=TURN, partitions=PARTITIONS)
-    def stage(self, turn: int, partitions: dict[int, int]) -> Any:
+    @rule(
+        target=staged, turn=TURN, partitions=PARTITIONS, carried=st.sampled_from([0, 1])
+    )
+    def stage(self, turn: int, partitions: dict[int, int], carried: int) -> Any:
         attempt, first = uuid.uuid4().hex, self.next
         self.next += sum(partitions.values())
 
@@ -82,7 +89,7 @@ class Logs(RuleBasedStateMachine):
                 for partition, count in partitions.items():
                     stage.append(partition, batch(range(at, at + count)))
                     at += count
-                return stage.seal()
+                return stage.seal(carried=bool(carried))
             except StreamError:
                 stage.discard()
                 raise
@@ -113,6 +120,8 @@ class Logs(RuleBasedStateMachine):
         epoch: int,
         replace: bool,
     ) -> None:
+        if self.spent & {part[0].attempt for part in parts}:
+            return
         rows = sum(part[2] for part in parts)
         position = Position({Partition("s", 0): self.next})
         which = iter((0, 1))
@@ -133,6 +142,11 @@ class Logs(RuleBasedStateMachine):
 
         answer = self.same_but_names(turn, deed)
         assert answer is None or answer
+        if not isinstance(answer, type):
+            self.spend(parts)
+
+    def spend(self, parts: Sequence[Any]) -> None:
+        self.spent |= {one.attempt for _, one, _ in parts if one.rows is not None}
 
     def same_but_names(self, turn: int, deed: Callable[[Log], Any]) -> Any:
         """As `same`; where several attempts are gone, either may be named."""
@@ -149,6 +163,7 @@ class Logs(RuleBasedStateMachine):
     def discard(self, turn: int, part: Any) -> None:
         which = iter(part[:2])
         self.same(turn, lambda log: log.discard(next(which)))
+        self.spend([part])
 
     @rule(turn=TURN, writer=WRITERS, instance=INSTANCES)
     def claim(self, turn: int, writer: str, instance: str) -> None:

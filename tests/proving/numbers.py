@@ -41,12 +41,14 @@ def batch(numbers: Iterable[int]) -> pa.RecordBatch:
     return pa.record_batch([pa.array(list(numbers), pa.int64())], schema=SCHEMA)
 
 
-def stage(log: Log, partitions: Mapping[int, Sequence[int]]) -> Staged:
+def stage(
+    log: Log, partitions: Mapping[int, Sequence[int]], *, carried: bool = False
+) -> Staged:
     """Stage numbers, by partition."""
     attempt = log.stage(uuid.uuid4().hex)
     for partition, numbers in partitions.items():
         attempt.append(partition, batch(numbers))
-    return attempt.seal()
+    return attempt.seal(carried=carried)
 
 
 def append(
@@ -54,11 +56,14 @@ def append(
     partitions: Mapping[int, Sequence[int]],
     writer: str | None = None,
     epoch: int = 0,
+    *,
+    carried: bool = False,
     **options: Any,
 ) -> LastCommit | None:
     """Commit an epoch of numbers."""
     options.setdefault("summary", Summary(sum(map(len, partitions.values()))))
-    return log.commit(Epoch(writer, epoch, [stage(log, partitions)], **options)).held
+    staged = stage(log, partitions, carried=carried)
+    return log.commit(Epoch(writer, epoch, [staged], **options)).held
 
 
 def numbers_of(log: Log, partition: int = 0, start: int | None = None) -> list[int]:

@@ -47,7 +47,15 @@ def run(store: LogStore, on_epoch: Callable[[int], None] | None = None) -> None:
         partitions = {
             partition: _rows(step, partition) for partition in range(PARTITIONS)
         }
-        append(log, partitions, "w", step, instance=instance, replace=step == 17)
+        append(
+            log,
+            partitions,
+            "w",
+            step,
+            carried=step % 3 == 2,
+            instance=instance,
+            replace=step == 17,
+        )
         if on_epoch is not None:
             on_epoch(step)
 
@@ -79,7 +87,7 @@ def _deed(store: LogStore, log: Log, step: int) -> None:
             if PASSING not in store.names():
                 store.create(PASSING, SCHEMA)
         case 8:
-            append(store.open(PASSING), {0: [step]}, "v", step)
+            append(store.open(PASSING), {0: [step]}, "v", step, carried=True)
         case 9:
             log.discard(log.stage("empty").seal())
 
