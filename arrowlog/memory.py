@@ -319,7 +319,8 @@ class _MemoryStage(SoundStage):
         self._log.check_partition(partition)
         if rows.num_rows:
             # They outlive the call, and the memory may be the caller's.
-            self._rows.append((partition, unshared(rows)))
+            kept = self._validator.validated(unshared(rows.batch))
+            self._rows.append((partition, kept))
 
     def seal(self, *, carried: bool = False) -> Staged:
         self._log.put_staged(self._attempt, tuple(self._rows))

@@ -32,7 +32,7 @@ def test_a_cut_loses_nothing_that_was_synced(
     assert verdict.kills
 
 
-@pytest.mark.long("120 power cuts")
+@pytest.mark.long("200 power cuts")
 @pytest.mark.parametrize(
     ("fsync", "possible"),
     [("interval", {"whole", "suffix", "refused"}), ("never", {"suffix", "refused"})],
@@ -44,6 +44,6 @@ def test_a_cut_takes_the_last_epochs_or_is_reported(
     chance = random.Random(3)
     ends = [
         power.lose(tmp_path / str(cut), cut, chance, fsync)
-        for cut in chance.sample(range(steps[fsync]), 60)
+        for cut in chance.sample(range(steps[fsync]), 100)
     ]
     assert set(ends) == possible
