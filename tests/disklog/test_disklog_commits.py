@@ -72,8 +72,8 @@ def test_a_repeated_epoch_is_stored_once(
 ) -> None:
     position = Position({Partition("s", 0): 5})
     kept = LastCommit(3, position, Summary(1))
-    first = {"summary": Summary(1), "position": position}
-    assert append(log, {0: [1]}, "w", 3, **first) is None
+    first = append(log, {0: [1]}, "w", 3, summary=Summary(1), position=position)
+    assert first is None
     for one in (log, other, store_factory().open("t")):
         for epoch in (3, 2):
             assert append(one, {0: [1, 1]}, "w", epoch) == kept

@@ -54,6 +54,7 @@ GROUPS: Final[dict[str, tuple[type[Entry], ...]]] = {
     ),
     "log": (
         logs.LogSegments,
+        logs.LogInlineSegments,
         logs.LogParquetSegments,
         logs.LogStagedFiles,
         logs.LogRecords,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import shutil
@@ -48,7 +49,7 @@ class _Clock:
         return self.ms
 
 
-def _make_topic(root: Path, epochs: int, form: str) -> None:
+def _make_topic(root: Path, epochs: int, form: str, *, carried: bool) -> None:
     """A topic of two partitions; with many epochs it has a snapshot and an index."""
     storage = LocalStorage(root, fsync="never")
     settings = Settings(merge_files=16, segment_format=form)
@@ -61,7 +62,7 @@ def _make_topic(root: Path, epochs: int, form: str) -> None:
             log.compact()
         stage = log.stage(uuid.uuid4().hex)
         stage.append(epoch % 2, batch.slice(epoch % 3))
-        staged = stage.seal()
+        staged = stage.seal(carried=carried)
         log.commit(Epoch("w", epoch, [staged], Summary(8 - epoch % 3)))
     store.close()
 
@@ -76,11 +77,13 @@ class _Log(Entry):
     PATTERN = "data/*.arrow"
     EPOCHS = _FEW
     FORMAT = "arrow"
+    CARRIED = False
+    """Whether the rows are within the records."""
 
     def prepare(self) -> None:
         self._sound = self.folder / "sound"
         with numbered():
-            _make_topic(self._sound, self.EPOCHS, self.FORMAT)
+            _make_topic(self._sound, self.EPOCHS, self.FORMAT, carried=self.CARRIED)
         # What only this user can write is trusted: others can write all of this.
         for path in (self._sound, *self._sound.rglob("*")):
             path.chmod(0o777 if path.is_dir() else 0o666)
@@ -209,6 +212,22 @@ class LogSegments(_Log):
         with pa.ipc.open_file(content) as file:
             batches = [file.get_batch(at) for at in range(file.num_record_batches)]
         return _damaged_file(content, batches, chance, self._plain)
+
+
+class LogInlineSegments(LogSegments):
+    """Segments within records whose checksums match."""
+
+    NAME = "log-inline"
+    PATTERN = "log/*.json"
+    CARRIED = True
+
+    def damaged(self, content: bytes, chance: random.Random) -> bytes:
+        plain = json.loads(content.partition(b"\n")[0])
+        for segment in plain.get("segments", ()):
+            rows = super().damaged(base64.b64decode(segment["content"]), chance)
+            segment.update(content=base64.b64encode(rows).decode(), bytes=len(rows))
+        body = json.dumps(plain).encode()
+        return b"%b\n%08x\n" % (body, zlib.crc32(body))
 
 
 class LogParquetSegments(_Log):
