@@ -35,6 +35,8 @@ from measured import tables
 from plots import growth_table
 from python_reference import python_api
 
+from streamfactory.backends.flight.server.access import Right
+from streamfactory.backends.flight.server.rights import effects
 from streamfactory.cli.program import root
 from streamfactory.cli.status import MEANINGS
 from streamfactory.conformance.harness import BACKEND
@@ -130,6 +132,21 @@ def _server_options() -> str:
     server = default_manager().backend("flight").server
     assert server is not None
     return _table(option_rows((*server.OPTIONS, *SERVER_OPTIONS)))
+
+
+def _flight_rights() -> str:
+    """Which right is enough for which effect, by itself or with another one."""
+    header = ["effect", "call", "no right", *(right.value for right in Right)]
+    lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
+    for effect in effects():
+        cells = ["" if effect.rights else "yes"]
+        for right in Right:
+            others = sorted(one.value for one in effect.rights - {right})
+            enough = "yes" if not others else f"with {', '.join(others)}"
+            cells.append(enough if right in effect.rights or not effect.rights else "")
+        what = f"{effect.what}{' (right on the group)' * effect.of_group}"
+        lines.append(f"| {what} | `{effect.call}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def _page_options() -> str:
@@ -339,6 +356,7 @@ _GENERATORS: Final[Mapping[str, Callable[[], str]]] = {
     "backends": _backends,
     "decoders": _decoders,
     "flight-server": _server_options,
+    "flight-rights": _flight_rights,
     "ui-options": _page_options,
     "metrics": lambda: _metrics(METRICS),
     "server-metrics": _server_metrics,

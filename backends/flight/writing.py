@@ -43,9 +43,12 @@ class FlightProducerFactory(LogProducerFactory):
 
     def store(self) -> WritableLogStore:
         retention = retention_of(self.config)
+        memory = "writer.memory.millis"
         return RemoteLogStore(
             self._connection,
-            memory_ms=self.config["writer.memory.millis"],
+            # Only a user that may administer the topic may send it: otherwise that of
+            # the server holds.
+            memory_ms=self.config[memory] if self.config.given(memory) else None,
             retention=None
             if retention == Retention()
             else retention_message(retention),

@@ -178,7 +178,7 @@ class Upload:
         self._batches += 1
         self._bytes += rows.nbytes
         full = self._batches >= _ACKNOWLEDGED or self._bytes >= _ACKNOWLEDGED_BYTES
-        part = m.Part(partition, acknowledge=full)
+        part = m.Part(partition, acknowledge=full, ahead=_OUTSTANDING)
         with self._connection.translated():
             self._writer.write_with_metadata(rows, encode(part))
             if full:

@@ -97,6 +97,7 @@ def to_status(
         error.offset,
         getattr(error, "earliest", None),
         getattr(error, "latest", None),
+        getattr(error, "retry_after_ms", None),
     )
     if status is None:
         status = next(

@@ -90,6 +90,9 @@ class Part:
     that ends without it seals the attempt."""
     acknowledge: bool = True
     """Whether the server acknowledges this batch with `Received`."""
+    ahead: int = 0
+    """How many acknowledgements the client does not wait for before it sends more. The
+    server reads on when no more than these are due: a refusal is sent at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -446,3 +449,5 @@ class Failure:
     offset: int | None = None
     earliest: int | None = None
     latest: int | None = None
+    retry_after_ms: int | None = None
+    """Of a server that is busy: when another attempt may succeed."""

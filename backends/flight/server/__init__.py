@@ -14,7 +14,7 @@ from streamfactory.arrowlog.disk.places import settings_of, storage_of
 from streamfactory.backends.flight.server.access import Access
 from streamfactory.backends.flight.server.address import check_address, unusable
 from streamfactory.backends.flight.server.checkpoints import CheckpointKeeper
-from streamfactory.backends.flight.server.limits import Limits, StagedBytes
+from streamfactory.backends.flight.server.limits import Limits, StagedBytes, UploadRules
 from streamfactory.backends.flight.server.metrics import METRICS, Meters
 from streamfactory.backends.flight.server.options import OPTIONS
 from streamfactory.backends.flight.server.redaction import Redactor, ServedStore
@@ -57,7 +57,7 @@ class FlightServer(StreamServer):
         tls = _tls(config)
         access = Access(config["access.file"]) if "access.file" in config else None
         self._limits = Limits(
-            config["calls"], config["calls.per.client"], config["batch.bytes"]
+            config["calls"], config["calls.per.client"], config["calls.reserved"]
         )
         staged = StagedBytes(config["staged.bytes"], config["staged.bytes.per.client"])
         self._disk: DiskLogStore | None = None
@@ -65,10 +65,12 @@ class FlightServer(StreamServer):
         opened, groups = self._open_store(), self._open_groups()
         places = [config[key] for key in ("path", "storage.endpoint") if key in config]
         store = ServedStore(opened, Redactor(places))
-        timeout: float = config["staged.timeout.millis"] / 1000
-        self._uploads = Uploads(
-            store, Meters(), staged, timeout, self._limits.batch_bytes
+        rules = UploadRules(
+            config["staged.timeout.millis"] / 1000,
+            config["batch.bytes"],
+            config["writer.memory.millis"] / 1000,
         )
+        self._uploads = Uploads(store, Meters(), staged, rules)
         scheme = "grpc+tls" if tls else "grpc"
         try:
             self._service = LogService(
@@ -76,6 +78,7 @@ class FlightServer(StreamServer):
                 store,
                 CheckpointKeeper(groups),
                 self._limits,
+                config["batch.bytes"],
                 self._uploads,
                 config["stalled.after.millis"] / 1000,
                 access,

@@ -47,7 +47,7 @@ class Right(Enum):
     WRITE = "write"
     """Append rows; create the topic."""
     ADMIN = "admin"
-    """Grow, truncate and delete topics; apply retention; compact; verify."""
+    """All that shortens topics or makes writers forgotten; grow, compact, verify."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,13 @@ class Access:
         return found
 
     def check(
-        self, user: str, name: str, right: Right, *, groups: bool = False
+        self,
+        user: str,
+        name: str,
+        right: Right,
+        *,
+        groups: bool = False,
+        member: str | None = None,
     ) -> None:
         """Refuse what the rules do not allow.
 
@@ -104,6 +110,7 @@ class Access:
             name: Name of the topic, or of the group of readers.
             right: The required permission.
             groups: Whether the name is a group's.
+            member: The member of a commit that needs the right.
 
         Raises:
             NotAuthorized: permanent.
@@ -112,7 +119,11 @@ class Access:
             kind = "the checkpoints of group" if groups else "topic"
             verb = "administer" if right is Right.ADMIN else right.value
             msg = f"user {user!r} may not {verb} {kind} {name!r}"
-            raise NotAuthorized(msg, remedy="ask the operator of the server")
+            remedy = "ask the operator of the server"
+            if member is not None:
+                msg += f", which {member!r} of a commit needs"
+                remedy += ", or commit without it"
+            raise NotAuthorized(msg, remedy=remedy)
 
     def allows(
         self, user: str, name: str, right: Right, *, groups: bool = False

@@ -24,7 +24,7 @@ def serve_commits(
     wanted: m.CommitSession,
     incoming: Incoming,
     writer: fl.MetadataRecordBatchWriter,
-    changing: Callable[[], AbstractContextManager[None]],
+    changing: Callable[[m.CommitRows], AbstractContextManager[None]],
 ) -> None:
     """Commit each epoch that the client sends, and answer it.
 
@@ -40,9 +40,9 @@ def serve_commits(
     """
     try:
         for rows, metadata in incoming.sound():
-            with changing():
-                epoch = decode(metadata, m.CommitRows)
-                parts = {epoch.attempt: _parts(epoch, rows)}
+            epoch = decode(metadata, m.CommitRows)
+            with changing(epoch):
+                parts = _parts(epoch, rows)
                 answer = uploads.commit(wanted, epoch, incoming.client, rows=parts)
             writer.write_metadata(encode(answer))
     except ConnectionFailed:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from streamfactory.spi import ConnectionFailed, StorageFailed
@@ -13,20 +15,46 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+class ServerBusy(ConnectionFailed):
+    """Too many calls are open; another attempt may succeed soon."""
+
+    retry_after_ms = 1000
+    """Sent to the client."""
+
+
+class Kind(Enum):
+    """How long a call may be open, which says how much of the reserve it may take."""
+
+    READ = "read"
+    """As long as the client likes: none of the reserve."""
+    WRITE = "write"
+    """As long as the client likes: half of the reserve."""
+    SHORT = "short"
+    """Health, metadata, commits: all of it."""
+
+
 class Limits:
     """Counts calls. Thread-safe.
 
     Args:
         calls: Open calls in all.
-        calls_per_client: Open calls of one client, by its connection.
-        batch_bytes: Of one batch.
+        calls_per_client: Open readers and uploads of one client: a user or an address.
+        reserved: The reserve: of ``calls``, those that are left free for calls of other
+            kinds, and by a client with many short ones for others. At most the half.
     """
 
-    def __init__(self, calls: int, calls_per_client: int, batch_bytes: int) -> None:
-        self.batch_bytes = batch_bytes
-        self._calls, self._per_client = calls, calls_per_client
+    def __init__(self, calls: int, calls_per_client: int, reserved: int) -> None:
+        reserved = min(reserved, calls // 2)
+        self._most = {
+            Kind.READ: calls - reserved,
+            Kind.WRITE: calls - reserved // 2,
+            Kind.SHORT: calls,
+        }
+        self._share = reserved // 4
+        self._per_client = calls_per_client
         self._lock = threading.Lock()
-        self._open: Counter[str] = Counter()
+        self._open: dict[str, Counter[Kind]] = {}
+        self._total = 0
         self._changing = 0
         self.refused = 0
         """Number of calls that were refused."""
@@ -34,11 +62,11 @@ class Limits:
     @property
     def open_calls(self) -> int:
         """In all."""
-        return self._open.total()
+        return self._total
 
     @property
     def clients(self) -> int:
-        """Connections with an open call."""
+        """Clients with an open call."""
         return len(self._open)
 
     @property
@@ -47,33 +75,50 @@ class Limits:
         return self._changing
 
     @contextmanager
-    def call(self, peer: str, *, changes: bool) -> Iterator[None]:
+    def call(self, client: str, kind: Kind, *, changes: bool) -> Iterator[None]:
         """Count a call while it is open.
 
+        Args:
+            client: A user or an address.
+            kind: Of the call.
+            changes: Whether it writes.
+
         Raises:
-            ConnectionFailed: transient; too many calls are open.
+            ServerBusy: transient; too many calls are open.
         """
         with self._lock:
-            total, own = self._open.total(), self._open[peer]
-            if total >= self._calls or own >= self._per_client:
-                self.refused += 1
-                if not own:
-                    del self._open[peer]
-                whose, most = ("this client", self._per_client)
-                if total >= self._calls:
-                    whose, most = ("all clients", self._calls)
-                msg = f"the open calls of {whose} reached their limit of {most}"
-                raise ConnectionFailed(msg, remedy="close readers, or retry later")
-            self._open[peer] += 1
+            own = self._open.get(client, Counter())
+            self._check(own, kind)
+            self._open[client] = own
+            own[kind] += 1
+            self._total += 1
             self._changing += changes
         try:
             yield
         finally:
             with self._lock:
                 self._changing -= changes
-                self._open[peer] -= 1
-                if not self._open[peer]:
-                    del self._open[peer]
+                self._total -= 1
+                own[kind] -= 1
+                if not own.total():
+                    del self._open[client]
+
+    def _check(self, own: Counter[Kind], kind: Kind) -> None:
+        """Refuse one more call; with the lock held."""
+        most = self._most[kind]
+        if kind is Kind.SHORT:
+            if own[kind] >= max(1, self._share):
+                most -= self._share
+        elif own[Kind.READ] + own[Kind.WRITE] >= self._per_client:
+            self._refuse("this client", self._per_client)
+        if self._total >= most:
+            self._refuse(f"all clients for another {kind.value} call", most)
+
+    def _refuse(self, whose: str, most: int) -> None:
+        self.refused += 1
+        msg = f"the open calls of {whose} reached their limit of {most}"
+        remedy = "close readers, or retry after a second"
+        raise ServerBusy(msg, remedy=remedy)
 
     @contextmanager
     def change(self) -> Iterator[None]:
@@ -85,6 +130,18 @@ class Limits:
         finally:
             with self._lock:
                 self._changing -= 1
+
+
+@dataclass(frozen=True, slots=True)
+class UploadRules:
+    """Settings of uploads and commits."""
+
+    timeout: float
+    """Seconds after which an upload that is not continued or decided is removed."""
+    batch_bytes: int
+    """Maximum bytes of the rows that travel with a commit, decompressed."""
+    writer_memory: float
+    """Seconds for which an idle writer is remembered."""
 
 
 class StagedBytes:

@@ -26,7 +26,9 @@ DRAINING: Final = Metric(
     _GAUGE,
 )
 CLIENTS: Final = Metric(
-    "server.clients", "Client connections with an open call.", _GAUGE
+    "server.clients",
+    "Users, or without `access.file` addresses, with an open call.",
+    _GAUGE,
 )
 CALLS_OPEN: Final = Metric("server.calls.open", "Open calls.", _GAUGE)
 CALLS: Final = Metric(

@@ -58,10 +58,19 @@ OPTIONS: Final = (
     ),
     Option(
         "calls.per.client",
-        "Maximum open calls of one client connection.",
+        "Maximum open readers and uploads of one client: a user, or without "
+        "access.file an address.",
         INTEGER,
         default="500",
         minimum=1,
+    ),
+    Option(
+        "calls.reserved",
+        "Of calls, those that readers leave free, and uploads by half, for commits, "
+        "metadata and health; at most the half of calls.",
+        INTEGER,
+        default="100",
+        minimum=0,
     ),
     Option(
         "batch.bytes",
@@ -94,6 +103,14 @@ OPTIONS: Final = (
         minimum=1,
         maximum=30 * 86_400_000,
         former=("staged.timeout",),
+    ),
+    Option(
+        "writer.memory.millis",
+        "Forget writers that have not committed for so long, with their last epoch. A "
+        "client with the right admin may send another value with its commits.",
+        PERIOD,
+        default="30d",
+        minimum=0,
     ),
     Option(
         "stalled.after.millis",

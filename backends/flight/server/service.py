@@ -13,6 +13,7 @@ import pyarrow.flight as fl
 from streamfactory.backends.flight.protocol.codec import decode, decode_either, encode
 from streamfactory.backends.flight.protocol.failures import to_status
 from streamfactory.backends.flight.protocol.messages import (
+    CommitRows,
     CommitSession,
     Health,
     MetricValue,
@@ -37,6 +38,7 @@ from streamfactory.backends.flight.server.actions import (
 from streamfactory.backends.flight.server.batches import Incoming
 from streamfactory.backends.flight.server.checkpoints import check_name
 from streamfactory.backends.flight.server.committing import serve_commits
+from streamfactory.backends.flight.server.limits import Kind
 from streamfactory.backends.flight.server.metrics import CALLS, CALLS_FAILED
 from streamfactory.backends.flight.server.plain import (
     flight_info,
@@ -45,6 +47,7 @@ from streamfactory.backends.flight.server.plain import (
 )
 from streamfactory.backends.flight.server.reading import read_range, serve_subscription
 from streamfactory.backends.flight.server.redaction import NoSuchTopic
+from streamfactory.backends.flight.server.rights import shortening
 from streamfactory.backends.flight.server.statistics import Statistics
 from streamfactory.backends.flight.server.writing import receive_stage
 from streamfactory.spi import (
@@ -70,6 +73,9 @@ _logger = logging.getLogger("streamfactory.flight")
 _REUSE: Final = "arrow-flight-reuse-connection://?"
 """Flight's location for the connection that a client already has."""
 
+_KINDS: Final = {"get": Kind.READ, "exchange": Kind.READ, "put": Kind.WRITE}
+"""Other calls are short."""
+
 Method = TypeVar("Method", bound="Callable[..., Any]")
 
 
@@ -91,7 +97,8 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
         location: Location to listen at.
         store: The topics; closed by the caller.
         checkpoints: Checkpoints of groups of readers.
-        limits: Limits of calls and batches.
+        limits: Limits of calls.
+        batch_bytes: Maximum bytes of a batch of a client.
         uploads: Stages the rows of writers.
         stalled_after: Seconds without activity after which a reader is stalled.
         access: Access control; None to allow everything.
@@ -105,6 +112,7 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
         store: ServedStore,
         checkpoints: CheckpointKeeper,
         limits: Limits,
+        batch_bytes: int,
         uploads: Uploads,
         stalled_after: float,
         access: Access | None = None,
@@ -114,6 +122,7 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
         self.store = store
         self.checkpoints = checkpoints
         self.limits = limits
+        self._batch_bytes = batch_bytes
         self.stopping = threading.Event()
         """Set at shutdown: waiting calls return, new ones are refused."""
         self._meters, self._uploads = uploads.meters, uploads
@@ -183,7 +192,7 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
                 self._check(context, request.group, wanted.right, groups=True)
                 return iter([encode(wanted.function(self.checkpoints, request))])
             if isinstance(wanted, UploadAction):
-                self._check(context, request.topic, wanted.right)
+                self._check_change(context, wanted.right, request)
                 client = self._client(context)
                 return iter([encode(wanted.function(self._uploads, request, client))])
             for topic in wanted.topics_of(request):
@@ -228,14 +237,14 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
         writer: fl.MetadataRecordBatchWriter,
     ) -> None:
         @contextmanager
-        def changing() -> Iterator[None]:
+        def changing(epoch: CommitRows) -> Iterator[None]:
             # Check each commit: rights may be revoked during a session.
-            self._check(context, wanted.topic, Right.WRITE)
+            self._check_change(context, Right.WRITE, wanted, epoch)
             with self.limits.change():
                 self._refuse_stopping("commit")
                 yield
 
-        self._check(context, wanted.topic, Right.WRITE)
+        self._check_change(context, Right.WRITE, wanted)
         incoming = self._incoming(context, reader)
         serve_commits(self._uploads, wanted, incoming, writer, changing)
 
@@ -288,7 +297,8 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
             self._meters.recorder.add(CALLS, what)
         try:
             self._refuse_stopping(what)
-            with self.limits.call(context.peer(), changes=changes):
+            client, kind = self._client(context), _KINDS.get(what, Kind.SHORT)
+            with self.limits.call(client, kind, changes=changes):
                 yield
         except fl.FlightError:
             raise
@@ -318,6 +328,14 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
             msg = f"{what}: the server is shutting down"
             raise ConnectionFailed(msg, remedy="retry when it runs again")
 
+    def _check_change(
+        self, context: fl.ServerCallContext, right: Right, request: Any, *more: Any
+    ) -> None:
+        """Check the right of a call, and those of what it does beyond appending."""
+        self._check(context, request.topic, right)
+        for member in shortening(request, *more):
+            self._check(context, request.topic, Right.ADMIN, member=member)
+
     def _check(
         self,
         context: fl.ServerCallContext,
@@ -325,12 +343,13 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
         right: Right,
         *,
         groups: bool = False,
+        member: str | None = None,
     ) -> None:
         """Refuse unusable names of topics or groups, and users without the right."""
         check_name(name)
         if self._access is not None:
             user = context.get_middleware(MIDDLEWARE).user
-            self._access.check(user, name, right, groups=groups)
+            self._access.check(user, name, right, groups=groups, member=member)
 
     def _answer(self, context: fl.ServerCallContext, action: str) -> Any:
         """The answer to an action on the server itself."""
@@ -359,11 +378,11 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
     def _incoming(
         self, context: fl.ServerCallContext, reader: fl.MetadataRecordBatchReader
     ) -> Incoming:
-        most = self.limits.batch_bytes
-        return Incoming(self._client(context), context, reader, most)
+        client = self._client(context)
+        return Incoming(client, context, reader, self._batch_bytes)
 
     def _client(self, context: fl.ServerCallContext) -> str:
-        """Key by which uploads are counted: a user, or an address."""
+        """Key by which calls and uploads are counted: a user, or an address."""
         if self._access is not None:
             return str(context.get_middleware(MIDDLEWARE).user)
         return str(context.peer().rpartition(":")[0])

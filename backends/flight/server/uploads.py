@@ -8,11 +8,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import uuid
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
-from streamfactory.arrowlog import Epoch, SoundStage, Staged
+from streamfactory.arrowlog import Committed, Epoch, SoundStage, Staged
+from streamfactory.arrowlog.writers import committed_before
 from streamfactory.backends.flight.protocol import messages as m
 from streamfactory.backends.flight.protocol.epochs import (
     committed_message,
@@ -32,10 +34,10 @@ from streamfactory.spi import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from streamfactory.arrowlog import Log, LogStore
-    from streamfactory.backends.flight.server.limits import StagedBytes
+    from streamfactory.backends.flight.server.limits import StagedBytes, UploadRules
     from streamfactory.backends.flight.server.metrics import Meters
     from streamfactory.spi import SoundRows
 
@@ -61,6 +63,13 @@ class _Sealed:
     log: Log
     staged: Staged
     at: float = field(default_factory=time.monotonic)
+    deciding: int = 0
+    """Commits and discards under way."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Incarnation and attempt."""
+        return self.log.incarnation, self.staged.attempt
 
 
 @final
@@ -71,9 +80,7 @@ class Uploads:
         store: Holds the topics.
         meters: Records what is received and committed.
         staged: Bounds what is staged and not committed.
-        timeout: Seconds after which an upload that was not continued, committed or
-            discarded is removed.
-        batch_bytes: Maximum bytes of the rows that travel with a commit, decompressed.
+        rules: Settings of uploads and commits.
     """
 
     def __init__(
@@ -81,18 +88,16 @@ class Uploads:
         store: LogStore,
         meters: Meters,
         staged: StagedBytes,
-        timeout: float,
-        batch_bytes: int,
+        rules: UploadRules,
     ) -> None:
         self.staged = staged
         self.meters = meters
         self._store = store
-        self._timeout = timeout
-        self._batch_bytes = batch_bytes
+        self._rules = rules
         self._lock = threading.Lock()
         self._open: set[Upload] = set()
-        self._sealed: dict[tuple[str, str], list[_Sealed]] = {}
-        """By incarnation and attempt."""
+        self._sealed: dict[tuple[str, str], _Sealed] = {}
+        """By incarnation and attempt: what clients say of them is not read."""
 
     def stage(self, log: Log, attempt: str, client: str) -> Upload:
         """Begin an attempt.
@@ -101,9 +106,16 @@ class Uploads:
             log: The topic.
             attempt: A fresh uuid.
             client: Key by which bytes are counted.
+
+        Raises:
+            MisuseError: misuse; the attempt was begun before.
         """
-        upload = Upload(self, log, log.stage(attempt), client)
+        upload = Upload(self, log, attempt, client)
+        key = log.incarnation, attempt
         with self._lock:
+            if key in self._sealed or key in {one.key for one in self._open}:
+                msg = f"attempt {attempt!r} was begun before"
+                raise MisuseError(msg, remedy="give each attempt a fresh uuid")
             self._open.add(upload)
         return upload
 
@@ -132,7 +144,7 @@ class Uploads:
         epoch: m.EpochHeader,
         client: str,
         sealed: Sequence[m.Sealed] = (),
-        rows: Mapping[str, Rows] | None = None,
+        rows: Rows | None = None,
     ) -> m.Committed:
         """Append the attempts of an epoch in one step.
 
@@ -141,15 +153,24 @@ class Uploads:
             epoch: What is stored with the rows.
             client: Key by which bytes are counted.
             sealed: Attempts that were sealed before.
-            rows: Of attempts that came with the request, by attempt.
+            rows: Those that came with the request.
+
+        Raises:
+            MisuseError: misuse; what an attempt staged no longer exists: it was
+                decided, is too old, or was sealed by an earlier run of the server.
         """
         log = open_topic(self._store, writer.topic, writer.incarnation)
         inline: list[Staged] = []
         try:
-            staged = [self._staged(log, one, client, inline) for one in sealed]
-            for attempt, parts in (rows or {}).items():
-                inline.append(self._staged_now(log, attempt, parts, client))
-                staged.append(inline[-1])
+            staged = self._found(log, sealed)
+            if staged is None:
+                return self._repeated(log, epoch_of(writer, epoch, ()))
+            for text in filter(None, map(_inline, sealed)):
+                parts = decode_rows(text, log.validator, self._rules.batch_bytes)
+                inline.append(self._staged_now(log, parts, client))
+            if rows is not None:
+                inline.append(self._staged_now(log, rows, client))
+            staged += inline
             with self._deciding(log, staged):
                 committed = log.commit(epoch_of(writer, epoch, staged))
         except BaseException:
@@ -157,25 +178,48 @@ class Uploads:
             self._discard_undecided(log, inline)
             raise
         self.meters.committed(log.name, repeated=committed.held is not None)
-        if writer.writer_memory_ms is not None:
-            log.forget(writer.writer_memory_ms / 1000, keep=writer.writer)
+        memory_ms = writer.writer_memory_ms
+        memory = self._rules.writer_memory if memory_ms is None else memory_ms / 1000
+        log.forget(memory, keep=writer.writer)
         if writer.retention is not None:
             log.retain(retention_of(writer.retention), {})
         return committed_message(committed)
 
+    def _found(self, log: Log, sealed: Sequence[m.Sealed]) -> list[Staged] | None:
+        """What attempts have sealed here; None if one of them is unknown."""
+        keys = [(log.incarnation, s.attempt) for s in sealed if _inline(s) is None]
+        with self._lock:
+            if not all(key in self._sealed for key in keys):
+                return None
+            return [self._sealed[key].staged for key in keys]
+
+    def _repeated(self, log: Log, epoch: Epoch) -> m.Committed:
+        """The answer to an epoch whose attempts are unknown: it was committed before.
+
+        Raises:
+            MisuseError: misuse; it was not.
+        """
+        writers = log.remembered()
+        known = None if epoch.writer is None else writers.get(epoch.writer)
+        held = committed_before(epoch, known)
+        if held is None:
+            msg = f"what an attempt of epoch {epoch.number} staged no longer exists"
+            raise MisuseError(msg, remedy="write the epoch again")
+        self.meters.committed(log.name, repeated=True)
+        return committed_message(Committed(held))
+
     def discard(self, request: m.Discard, client: str) -> m.Done:
-        """Remove what an attempt sealed."""
-        if _inline(request.staged) is not None:
-            return m.Done()  # nothing is staged before the commit
+        """Remove what an attempt sealed; nothing where it was decided before."""
         log = self._store.open(request.topic)
-        staged = Staged(request.staged.attempt, request.staged.files)
-        with self._deciding(log, [staged]):
-            log.discard(staged)
+        sealed = self._sealed.get((log.incarnation, request.staged.attempt))
+        if sealed is not None:
+            with self._deciding(log, [sealed.staged]):
+                log.discard(sealed.staged)
         return m.Done()
 
     def expire_until(self, stopping: threading.Event) -> None:
         """Remove expired uploads, until ``stopping`` is set."""
-        interval = min(self._timeout / 4, _LONGEST_INTERVAL)
+        interval = min(self._rules.timeout / 4, _LONGEST_INTERVAL)
         sweep_at = time.monotonic()
         while not stopping.wait(interval):
             try:
@@ -198,7 +242,9 @@ class Uploads:
         """Track an attempt until it is committed or discarded."""
         with self._lock:
             self._open.discard(upload)
-            self._keep(_Sealed(upload.client, upload.size, upload.log, staged))
+            self._sealed[upload.key] = _Sealed(
+                upload.client, upload.size, upload.log, staged
+            )
 
     def forget(self, upload: Upload) -> None:
         """Stop tracking a discarded attempt."""
@@ -211,42 +257,30 @@ class Uploads:
         """Release the bytes of attempts that the block has committed or discarded."""
         keys = {(log.incarnation, one.attempt) for one in decided}
         with self._lock:
-            taken = [e for key in keys for e in self._sealed.pop(key, ())]
+            taken = {key: self._sealed[key] for key in keys & self._sealed.keys()}
+            for one in taken.values():
+                one.deciding += 1
+        released: list[_Sealed] = []
         try:
             yield
-        except BaseException:
+            released = list(taken.values())
+        finally:
             with self._lock:
-                for entry in taken:
-                    self._keep(entry)
-            raise
-        names = _names(decided)
-        for entry in taken:
-            if not _names([entry.staged]) <= names:
-                # The client named other files than it uploaded: the uploaded ones would
-                # remain.
-                with suppress(StreamError):
-                    entry.log.discard(entry.staged)
-            self.staged.release(entry.client, entry.size)
+                for one in taken.values():
+                    one.deciding -= 1
+                # A commit that was repeated meanwhile may have been first.
+                released = [one for one in released if self._is_kept(one)]
+                for one in released:
+                    del self._sealed[one.key]
+        for one in released:
+            self.staged.release(one.client, one.size)
 
-    def _keep(self, entry: _Sealed) -> None:
-        """Track an attempt; with the lock held."""
-        key = (entry.log.incarnation, entry.staged.attempt)
-        self._sealed.setdefault(key, []).append(entry)
+    def _is_kept(self, one: _Sealed) -> bool:
+        return self._sealed.get(one.key) is one
 
-    def _staged(
-        self, log: Log, sealed: m.Sealed, client: str, inline: list[Staged]
-    ) -> Staged:
-        """The sealed files of an attempt; rows sent with the commit are staged now."""
-        text = _inline(sealed)
-        if text is None:
-            return Staged(sealed.attempt, sealed.files)
-        parts = decode_rows(text, log.validator, self._batch_bytes)
-        inline.append(self._staged_now(log, sealed.attempt, parts, client))
-        return inline[-1]
-
-    def _staged_now(self, log: Log, attempt: str, parts: Rows, client: str) -> Staged:
+    def _staged_now(self, log: Log, parts: Rows, client: str) -> Staged:
         """Stage rows that were sent with their commit."""
-        upload = self.stage(log, attempt, client)
+        upload = self.stage(log, uuid.uuid4().hex, client)
         try:
             for partition, rows in parts:
                 upload.append_sound(partition, rows)
@@ -265,34 +299,31 @@ class Uploads:
                 log.discard(one)
 
     def _expire(self) -> None:
-        oldest = time.monotonic() - self._timeout
+        oldest = time.monotonic() - self._rules.timeout
         with self._lock:
-            uploads, logs = list(self._open), self._logs()
+            uploads = list(self._open)
+            logs = {e.log.incarnation: e.log for e in self._sealed.values()}
         for upload in uploads:
             if upload.expire(oldest):
                 self._expired(upload.log, "an upload")
-        deleted = {log.incarnation for log in logs if not _exists(log)}
+        deleted = {log.incarnation for log in logs.values() if not _exists(log)}
         with self._lock:
-            # Attempts that are being committed are not among them.
-            entries = [e for key in list(self._sealed) for e in self._sealed.pop(key)]
-            for entry in entries:
-                if not _is_over(entry, oldest, deleted):
-                    self._keep(entry)
-        for entry in entries:
-            if _is_over(entry, oldest, deleted):
-                self._remove(entry)
-
-    def _logs(self) -> list[Log]:
-        """Topics that have sealed attempts; with the lock held."""
-        entries = (e for some in self._sealed.values() for e in some)
-        return list({e.log.incarnation: e.log for e in entries}.values())
+            over = [
+                entry
+                for entry in self._sealed.values()
+                if not entry.deciding and _is_over(entry, oldest, deleted)
+            ]
+            for entry in over:
+                del self._sealed[entry.key]
+        for entry in over:
+            self._remove(entry)
 
     def _remove(self, entry: _Sealed) -> None:
         try:
             entry.log.discard(entry.staged)
         except StreamError:
             with self._lock:
-                self._keep(entry)  # the next time
+                self._sealed[entry.key] = entry  # the next time
             return
         self.staged.release(entry.client, entry.size)
         self._expired(entry.log, f"attempt {entry.staged.attempt!r}")
@@ -310,17 +341,16 @@ class Uploads:
 class Upload(SoundStage):
     """Rows of one attempt, counted while they are staged. Thread-safe."""
 
-    def __init__(
-        self, uploads: Uploads, log: Log, stage: SoundStage, client: str
-    ) -> None:
+    def __init__(self, uploads: Uploads, log: Log, attempt: str, client: str) -> None:
         super().__init__(log.validator)
         self.log = log
         self.client = client
+        self.key = log.incarnation, attempt
         self.size = 0
         """Number of staged bytes."""
         self.touched = time.monotonic()
         self._uploads = uploads
-        self._stage = stage
+        self._stage = log.stage(attempt)
         self._lock = threading.Lock()
         self._ended = False
 
@@ -373,16 +403,6 @@ class Upload(SoundStage):
         if self._ended:
             msg = f"topic {self.log.name!r}: the upload was idle for too long"
             raise MisuseError(msg, remedy="write the epoch again")
-
-
-def _names(staged: Iterable[Staged]) -> set[str]:
-    """Files of attempts, by name."""
-    return {
-        str(file.get("name"))
-        for one in staged
-        for file in one.files
-        if isinstance(file, dict)
-    }
 
 
 def _is_over(entry: _Sealed, oldest: float, deleted: Collection[str]) -> bool:

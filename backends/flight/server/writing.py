@@ -89,12 +89,18 @@ class Stager:
             _QUEUED
         )
         self._failure: BaseException | None = None
+        self._changed = threading.Condition()
+        self._due = 0
+        """Acknowledgements that were requested and not sent."""
         self._rows = self._bytes = 0
         """Rows staged so far."""
         self._thread: threading.Thread | None = None
 
     def put(self, part: Part, batch: UncheckedRows) -> None:
         """Queue a batch for staging; blocks while the queue is full.
+
+        Blocks also while the client waits for an acknowledgement: it sends no more, and
+        a refusal could not end a call that is received from.
 
         Raises:
             StreamError: Why a batch before was refused, or could not be staged.
@@ -104,6 +110,12 @@ class Stager:
             self._thread = threading.Thread(target=self._run, name="stage", daemon=True)
             self._thread.start()
         self._queue.put((part, batch))
+        if part.acknowledge:
+            with self._changed:
+                self._due += 1
+                ahead = max(0, part.ahead)
+                self._changed.wait_for(lambda: self._failure or self._due <= ahead)
+            self._raise_failure()
 
     def finish(self) -> None:
         """Wait until all batches are staged.
@@ -136,7 +148,9 @@ class Stager:
                 try:
                     self._append(*found)
                 except BaseException as error:  # noqa: BLE001 - raised by the put
-                    self._failure = error
+                    with self._changed:
+                        self._failure = error
+                        self._changed.notify()
 
     def _append(self, part: Part, batch: UncheckedRows) -> None:
         rows = batch.validated(self._validator)
@@ -145,3 +159,6 @@ class Stager:
         self._bytes += rows.nbytes
         if part.acknowledge:
             self._writer.write(encode(Received(self._rows, self._bytes)))
+            with self._changed:
+                self._due -= 1
+                self._changed.notify()
