@@ -5,9 +5,11 @@ that share one, through the `file` backend, as power cuts, and as faults of a ba
 memory. Rows out have to be rows in, each once, and in order. The path `fuzz` feeds
 3,000 times N damaged inputs to the entry points for bytes of others: `N=100` is
 300,000. The path `zoo` runs the whole kit on each broken backend once, and compares
-with docs/zoo.md. The path `plants`, which runs only where it is named, plants N defects
-in a copy of the tree, one at a time, and counts those that no test notices. The same
-seed makes the same choices; at which moment processes run is up to the machine.
+with docs/zoo.md. The path `golden` reads test data that other projects share, from the
+archives in the folder `GOLDEN`. The path `plants`, which runs only where it is named,
+plants N defects in a copy of the tree, one at a time, and counts those that no test
+notices. The same seed makes the same choices; at which moment processes run is up to
+the machine.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from tests.distributions import proving as distributions
 from tests.flight import proving as flight
 from tests.flight import spark_proving as flight_spark
 from tests.fuzz import proving as fuzz
+from tests.golden import proving as golden
 from tests.kafka import proving as kafka
 from tests.kafka import spark_proving as kafka_spark
 from tests.kafka import spark_source_proving as spark_kafka
@@ -52,6 +55,7 @@ PATHS = {
     "spool": ("spools, their senders, receivers and readers", spool),
     "flight-spark": ("Spark over Flight", flight_spark),
     "fuzz": ("damaged inputs", fuzz),
+    "golden": ("test data of other projects", golden),
     "spark": ("Spark's drivers", spark),
     "save": ("Spark's Parquet writer", save),
     "pipelines": ("pipelines with several sinks", pipelines),

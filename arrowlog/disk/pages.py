@@ -14,6 +14,7 @@ from streamfactory.arrowlog.disk.thrift import (
     INT64,
     ExpandsTooFar,
     NotParquet,
+    NotSupported,
     read_struct,
 )
 
@@ -35,9 +36,12 @@ _ENCODINGS: Final = frozenset({_PLAIN, _RLE, _BIT_PACKED}) | _DICTIONARY
 """Those whose values take at least their own bytes, or are in a dictionary."""
 PLAIN_LENGTHS: Final = 6
 """DELTA_LENGTH_BYTE_ARRAY: Arrow allocates the lengths of all values of a page."""
-SAFE_ENCODINGS: Final = _ENCODINGS | {5, PLAIN_LENGTHS, 9}
-"""Besides, those of other writers in which a value takes few bytes, but cannot repeat
-the text of others: DELTA_BINARY_PACKED, DELTA_LENGTH_BYTE_ARRAY, BYTE_STREAM_SPLIT."""
+PREFIXES: Final = 7
+"""DELTA_BYTE_ARRAY: a value repeats the beginning of the one before, and may be as long
+as its page. Arrow allocates the lengths of all values of a page."""
+SAFE_ENCODINGS: Final = _ENCODINGS | {5, PLAIN_LENGTHS, PREFIXES, 9}
+"""Besides, those of other writers in which a value takes few bytes:
+DELTA_BINARY_PACKED, DELTA_LENGTH_BYTE_ARRAY, DELTA_BYTE_ARRAY, BYTE_STREAM_SPLIT."""
 _DATA_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3
 
 
@@ -52,6 +56,9 @@ class ColumnPages(NamedTuple):
     """Bytes of the dictionary without compression; 0 without one."""
     encodings: frozenset[int]
     """Of the data pages."""
+    prefixed: int = 0
+    """Bytes without compression of the longest page in which values share prefixes:
+    none of them is longer."""
 
     @property
     def has_dictionary(self) -> bool:
@@ -184,10 +191,11 @@ def read_pages(
 
     Raises:
         ExpandsTooFar: The pages exceed the limit.
-        NotParquet: A header is invalid, or has another encoding.
+        NotSupported: A page has another encoding.
+        NotParquet: A header is invalid.
     """
     start, length, values = chunk
-    end, found, expanded, dictionary = start + length, 0, 0, 0
+    end, found, expanded, dictionary, prefixed = start + length, 0, 0, 0, 0
     used = set[int]()
     while found < values:
         data = read(start, min(_LONGEST_HEADER, end - start))
@@ -206,14 +214,16 @@ def read_pages(
             continue
         rows, encoding = _data(header, kind)
         if encoding not in encodings:
-            msg = f"a page has the encoding {encoding}, which is not read"
-            raise NotParquet(msg)
+            msg = f"a page has the encoding {encoding}, which is unsupported"
+            raise NotSupported(msg)
         used.add(encoding)
+        if encoding == PREFIXES:
+            prefixed = max(prefixed, whole)
         found += rows
     if found != values:
         msg = f"its pages have {found} values, the footer has {values}"
         raise NotParquet(msg)
-    return ColumnPages(found, expanded, dictionary, frozenset(used))
+    return ColumnPages(found, expanded, dictionary, frozenset(used), prefixed)
 
 
 def _data(header: Mapping[int, Any], kind: int) -> tuple[int, int]:

@@ -9,13 +9,18 @@ INT64: Final = 6
 """Kinds of numbers."""
 
 _TRUE, _FALSE, _BYTE, _INT16, _DOUBLE, _BINARY = 1, 2, 3, 4, 7, 8
-_LIST, _SET, _MAP, _STRUCT = 9, 10, 11, 12
-_DEEPEST: Final = 8
-"""Levels of structs: page headers have two, footers five."""
+_LIST, _SET, _MAP, _STRUCT, _UUID = 9, 10, 11, 12, 13
+_DEEPEST: Final = 64
+"""Levels of structs and lists: page headers have two, footers ten. Later versions of
+the format may have more, which are passed over."""
 
 
 class NotParquet(ValueError):
     """The bytes are no metadata or pages of Parquet that are read."""
+
+
+class NotSupported(NotParquet):
+    """The file is sound as far as it was read, but has what is not read."""
 
 
 class ExpandsTooFar(NotParquet):
@@ -38,23 +43,24 @@ def read_struct(
         By field: numbers, structs, and lists of structs; and the offset after it.
 
     Raises:
-        NotParquet: It is truncated, or has fields that metadata does not have.
+        NotParquet: It is truncated, has a field twice, or a type that Thrift does not
+            have.
     """
     found: dict[int, Any] = {}
+    seen: set[int] = set()
     field = 0
     try:
         while head := data[at]:
             at += 1
             kind, step = head & 15, head >> 4
-            before = field
             if step:
                 field += step
             else:
                 field, at = _zigzag(data, at)
-            if field <= before:
-                # Of a repeated field, Arrow may take another value.
-                msg = "the fields of the metadata are not in order"
+            if field in seen:  # Arrow may take another value
+                msg = f"the metadata has the field {field} twice"
                 raise NotParquet(msg)
+            seen.add(field)
             if kind in {_TRUE, _FALSE}:
                 continue  # the kind is the value
             value, at = _value(data, at, kind, numbers, depth)
@@ -84,6 +90,10 @@ def _value(
         return None, at + 8
     if kind in {_LIST, _SET} and depth < _DEEPEST:
         return _list(data, at, numbers, depth + 1)
+    if kind == _MAP and depth < _DEEPEST:
+        return None, _after_map(data, at, depth + 1)
+    if kind == _UUID:
+        return None, at + 16
     msg = f"the metadata has a field of the type {kind}"
     raise NotParquet(msg)
 
@@ -101,6 +111,20 @@ def _list(data: memoryview, at: int, numbers: int, depth: int) -> tuple[Any, int
         elif at > len(data):
             raise IndexError
     return (found if kind == _STRUCT else None), at
+
+
+def _after_map(data: memoryview, at: int, depth: int) -> int:
+    """The offset after a map: metadata has none that is read."""
+    count, at = _varint(data, at)
+    if not count:
+        return at
+    kinds, at = data[at], at + 1
+    for _ in range(count):
+        for kind in (kinds >> 4, kinds & 15):
+            _, at = _value(data, at, kind, INT64, depth)
+        if at > len(data):
+            raise IndexError
+    return at
 
 
 def _zigzag(data: memoryview, at: int) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from streamfactory.arrowlog import Epoch, Retention
 from streamfactory.arrowlog.disk.leaves import leaves_of, values_of
 from streamfactory.arrowlog.disk.pages import Chunk, read_pages
 from streamfactory.arrowlog.disk.records import decode_sealed
-from streamfactory.arrowlog.disk.thrift import NotParquet
+from streamfactory.arrowlog.disk.thrift import INT32, NotParquet, read_struct
 from streamfactory.spi import (
     CorruptData,
     FormatRefused,
@@ -677,7 +677,7 @@ def pages(data: bytes, values: int = 3, limit: int = 100) -> Any:
 
 
 def test_page_headers_are_read() -> None:
-    assert pages(page() + page(4), 7) == (7, 20, 0, frozenset({0}))
+    assert pages(page() + page(4), 7) == (7, 20, 0, frozenset({0}), 0)
 
 
 @pytest.mark.parametrize(
@@ -711,6 +711,34 @@ def test_page_headers_are_read() -> None:
 def test_wrong_page_headers_are_refused(data: bytes) -> None:
     with pytest.raises(NotParquet):
         pages(data)
+
+
+def varied(*fields: bytes) -> bytes:
+    return b"".join(fields) + b"\0"
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        b"\x1b\x02\x88\x02ab\x01c\x00\x00",  # a map of texts, of two entries
+        b"\x1b\x00",  # an empty map
+        b"\x1d" + bytes(16),  # a uuid
+        b"\x1c" * 30 + b"\0" * 30,  # structs within structs
+        b"\x19\x2c\0\0",  # a list of two structs
+        b"\x1a\x25\x02\x04",  # a set of numbers
+        b"\x17" + bytes(8),  # a double
+        b"\x11",  # true
+    ],
+    ids=lambda data: data[:8].hex(),
+)
+def test_fields_of_later_versions_are_passed_over(unknown: bytes) -> None:
+    # Field 30, and then a known field, which Thrift allows to come in any order.
+    known = b"\x15\x0e"  # field 1: 7
+    moved = bytes([unknown[0] & 15]) + varint(60) + unknown[1:]
+    for text in (varied(known, moved), varied(moved, b"\x05\x02\x0e")):
+        found, end = read_struct(memoryview(text), 0, numbers=INT32)
+        assert found.get(1) == 7
+        assert end == len(text)
 
 
 def test_random_page_headers_end_in_an_answer_or_a_refusal() -> None:

@@ -596,3 +596,34 @@ def test_many_threads_ask_one_provider(
     for thread in threads:
         thread.join(120)
     assert answers == [9] * 40
+
+
+# --- files with another name ----------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a2", "d"])
+def test_a_listed_file_with_another_name_is_named_and_not_read_again(
+    filled: Path, name: str, consumer_factory: Consumers
+) -> None:
+    consumer = consumer_factory(filled)
+    (filled / "b").rename(filled / name)
+    with pytest.raises(CorruptData, match=rf"b', which has offsets 3 to 6.*{name}'"):
+        consumer.fetch_messages(9, None, NOW)
+    (filled / name).rename(filled / "b")
+    assert consumer_factory(filled).fetch_messages(9, None, NOW).rows is None
+
+
+def test_a_copy_of_a_listed_file_is_another_file(filled: Path, info_of: Infos) -> None:
+    shutil.copy2(filled / "b", filled / "d")
+    assert info_of(filled).latest == 12
+
+
+def test_equal_content_that_is_written_later_is_another_file(
+    filled: Path, info_of: Infos
+) -> None:
+    content = (filled / "b").read_bytes()
+    (filled / "b").unlink()
+    (filled / "d").write_bytes(content)
+    later = time.time() + 5
+    os.utime(filled / "d", (later, later))
+    assert info_of(filled).latest == 12

@@ -400,9 +400,9 @@ def test_a_dictionary_that_is_given_up_repeats_no_more_than_allowed(
             "expands to more than",
         ),
         (
-            lambda: pa.array(["x" * 1000] * 10_000),
+            lambda: nested(pa.array(["x" * 1000] * 100_000)),
             {"use_dictionary": False, "column_encoding": "DELTA_BYTE_ARRAY"},
-            "encoding 7",
+            "expands to more than",
         ),
         (lambda: pa.array(["x" * 1000] * 20_000), {"use_dictionary": False}, "expand"),
         (
@@ -436,12 +436,64 @@ def test_a_row_group_that_expands_to_more_than_the_limit_is_refused(
     usual = pa.default_memory_pool()
     pa.set_memory_pool(counting)
     try:
-        with pytest.raises(CorruptData, match=words) as refused:
+        with pytest.raises(FormatRefused, match=words) as refused:
             rows_from(path, message__max__bytes="16M")
     finally:
         pa.set_memory_pool(usual)
     assert str(path) in refused.value.what
+    assert "unsupported" in refused.value.what
+    assert "message.max.bytes" in str(refused.value)
     assert (counting.max_memory() or 0) < 32 << 20
+
+
+ENCODED = {
+    "DELTA_BINARY_PACKED": pa.array([1, None, -(2**62), 7] * 500, pa.int64()),
+    "DELTA_LENGTH_BYTE_ARRAY": pa.array(["a", None, "", "bcd"] * 500),
+    "DELTA_BYTE_ARRAY": pa.array(["prefix-a", None, "", "prefix-abc"] * 500),
+}
+
+
+@pytest.mark.parametrize("encoding", ENCODED)
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("compression", ["none", "snappy"])
+def test_encodings_of_other_writers_are_read(
+    encoding: str, version: Any, compression: str, tmp_path: Path
+) -> None:
+    column = ENCODED[encoding]
+    table = pa.table(
+        {
+            "c": column,
+            "s": pa.StructArray.from_arrays([column], ["inner"]),
+            "l": pa.array([[value] * 2 for value in column.to_pylist()]),
+        }
+    )
+    pq.write_table(
+        table,
+        tmp_path / "a",
+        use_dictionary=False,
+        column_encoding=dict.fromkeys(("c", "s.inner", "l.list.element"), encoding),
+        data_page_version=version,
+        compression=compression,
+        data_page_size=500,
+    )
+    stored = pq.ParquetFile(tmp_path / "a").metadata.row_group(0)
+    assert all(encoding in stored.column(i).encodings for i in range(3))
+    assert table_from(tmp_path / "a").equals(table)
+
+
+def test_prefixes_that_repeat_are_read_in_pieces(tmp_path: Path) -> None:
+    count = 60_000
+    pq.write_table(
+        pa.table({"c": ["x" * 5000] * count}),
+        tmp_path / "a",
+        use_dictionary=False,
+        column_encoding="DELTA_BYTE_ARRAY",
+        compression="zstd",
+    )
+    assert (tmp_path / "a").stat().st_size < 100_000
+    parts = [len(part) for part in rows_from(tmp_path / "a", message__max__bytes="16M")]
+    assert sum(parts) == count
+    assert max(parts) * 5000 <= 16 << 20
 
 
 def test_numbers_are_streamed_however_many_a_row_group_has(

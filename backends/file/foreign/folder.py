@@ -14,6 +14,7 @@ import hashlib
 import logging
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -220,10 +221,28 @@ class Folder(Layout):
             self._check_schema(name, schema, first)
             digest = hashlib.blake2b(str(schema).encode(), digest_size=12).hexdigest()
             size, mark = file.medium.stamp.size, file.fingerprint()
+            self._check_renamed(name, mark, file.medium.stamp.modified)
             entry = Entry(name, file.rows, size, file.form, digest, mark)
         finally:
             self._forget(name)
         return [_Found(entry, schema)]
+
+    def _check_renamed(self, name: str, mark: str, modified: int) -> None:
+        """Refuse to read a listed file again under another name."""
+        index = self._manifest.listed(mark, modified)
+        if index is None:
+            return
+        before = self._path(self._manifest.entries[index].name)
+        with suppress(TopicNotFound):
+            stamp_of(before, self._folders)
+            return  # it is a copy
+        starts = self._manifest.starts
+        msg = f"the file {before!r}, which has offsets {starts[index]} to "
+        msg += (
+            f"{starts[index + 1]}, is missing: {self._path(name)!r} has its content, "
+        )
+        msg += "and is not read again"
+        raise CorruptData(msg, remedy="rename it back, or remove it")
 
     def _watch(self, name: str) -> IndexedFile | None:
         """The index of a complete file; None if it is incomplete."""

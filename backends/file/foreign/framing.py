@@ -28,6 +28,8 @@ END: Final = 0
 """Kinds of a frame; the first three are Arrow's numbers."""
 
 _CONTINUATION: Final = 0xFFFFFFFF
+_OLDEST: Final = 3
+"""Version 4 of the metadata: the first that is read."""
 _GLANCE: Final = 1024
 """Bytes that contain the metadata of most messages."""
 _LONGEST_METADATA: Final = 256 * 1024**2
@@ -211,7 +213,8 @@ def read_footer(peek: Peek, size: int) -> Footer | None:
     try:
         footer = target(data, 0)
         dictionaries, rows = (_blocks(data, footer, n, begin) for n in (2, 3))
-        version = scalar(data, footer, 0, "<h")
+        # Footers of early versions state less than their messages, which count.
+        version = max(_OLDEST, scalar(data, footer, 0, "<h"))
         schema = _schema_message(data, table(data, footer, 1), version)
     except (struct.error, IndexError) as error:
         msg = "the footer cannot be parsed"

@@ -72,9 +72,22 @@ class Manifest:
         self.starts: list[int] = [0]
         """Start offset of each file, followed by that of the next one."""
         self.names: set[str] = set()
+        self._listed: dict[str, tuple[int, int]] = {}
+        """By fingerprint: number of a file, and when it was listed."""
         self.incarnation: str | None = None
         self.schema: pa.Schema | None = None
         self._first: Stamp | None = None
+
+    def listed(self, fingerprint: str, modified: int) -> int | None:
+        """Number of the listed file that has this content, and had it then.
+
+        Args:
+            fingerprint: Of a file that is not listed.
+            modified: When it was written, in nanoseconds: a file that was written
+                after the other one was listed is another file.
+        """
+        number, time = self._listed.get(fingerprint, (None, 0))
+        return number if modified <= time else None
 
     def find(self, offset: int) -> int:
         """Index of the entry that contains an offset."""
@@ -99,8 +112,8 @@ class Manifest:
             self._forget()
             self._first = first
         before = len(self.entries)
-        while (text := self._read(self._part(len(self.entries)))) is not None:
-            self._take(self._part(len(self.entries)), text)
+        while (part := self._read(self._part(len(self.entries)))) is not None:
+            self._take(self._part(len(self.entries)), *part)
         if len(self.entries) > before:
             # The publisher may have crashed between link and sync, so sync before use.
             self._sync()
@@ -176,13 +189,14 @@ class Manifest:
                 finally:
                     os.close(handle)
 
-    def _read(self, path: str) -> str | None:
+    def _read(self, path: str) -> tuple[str, int] | None:
+        """A part, and when it was written; None where there is none yet."""
         try:
             descriptor, status = self._folders.read(path)
             with open(descriptor, encoding="utf-8") as file:  # noqa: PTH123 - at each fetch
                 if status.st_size > _MOST:
                     raise _damaged(path, f"it has {status.st_size} bytes")
-                return file.read()
+                return file.read(), status.st_mtime_ns
         except FileNotFoundError:
             return None
         except UnicodeDecodeError as error:
@@ -190,7 +204,7 @@ class Manifest:
         except OSError as error:
             raise self._failed(error) from error
 
-    def _take(self, path: str, text: str) -> None:
+    def _take(self, path: str, text: str, time: int) -> None:
         lines = [_object(path, line) for line in text.splitlines()]
         if not text.endswith("\n"):
             raise _damaged(path, "its last line is truncated")
@@ -204,6 +218,7 @@ class Manifest:
                 raise _damaged(
                     path, f"the entry {entry.name!r} does not continue the list"
                 )
+            self._listed[entry.incarnation] = (len(self.entries), time)
             self.entries.append(entry)
             self.starts.append(self.starts[-1] + entry.rows)
             self.names.add(entry.name)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from streamfactory.backends.file.foreign.framing import Malformed
 from streamfactory.spi import (
     CorruptData,
+    FormatRefused,
     NotAuthorized,
     StorageFailed,
     StreamError,
@@ -164,5 +165,8 @@ def translated(path: str, error: Exception) -> StreamError:
         what = f"{path!r} cannot be read: {error.strerror or error}"
         return StorageFailed(what, remedy="check the disk and its mount")
     reason = " ".join(str(error).split())
+    if isinstance(error, pa.ArrowNotImplementedError):
+        what = f"the file {path!r} has what is unsupported: {reason}"
+        return FormatRefused(what, remedy="write the file in another way, or remove it")
     what = f"the file {path!r} cannot be read: {reason}"
     return CorruptData(what, remedy="rewrite or remove the file")

@@ -16,6 +16,7 @@ from pyarrow import parquet as pq
 from streamfactory.arrowlog.disk.leaves import children, leaves_of, storage
 from streamfactory.arrowlog.disk.pages import (
     PLAIN_LENGTHS,
+    PREFIXES,
     SAFE_ENCODINGS,
     TAIL,
     footer_limits,
@@ -23,7 +24,11 @@ from streamfactory.arrowlog.disk.pages import (
     read_groups,
     read_pages,
 )
-from streamfactory.arrowlog.disk.thrift import NotParquet
+from streamfactory.arrowlog.disk.thrift import (
+    ExpandsTooFar,
+    NotParquet,
+    NotSupported,
+)
 from streamfactory.backends.file.foreign.decoder import Decoder, Part
 from streamfactory.backends.file.foreign.framing import ROWS, Frame, Malformed
 from streamfactory.backends.file.foreign.indexed import IndexedFile
@@ -44,6 +49,7 @@ _PART: Final = 1 << 16
 _MOST_ROWS: Final = 1 << 48
 _LENGTH: Final = 4
 """Bytes of the length of a text."""
+_REWRITE: Final = "write the file with other encodings, or leave it out with `names`"
 _TIMES: Final = "us"
 """Unit of 96-bit timestamps: nanoseconds end in the year 2262."""
 
@@ -264,7 +270,9 @@ class ParquetDecoder(Decoder):
         """Check what a row group expands to.
 
         Raises:
-            Malformed: It expands to more than is allowed.
+            FormatRefused: permanent; it expands to more than is allowed, or has an
+                encoding that is not read.
+            Malformed: It is damaged.
         """
         file, longest = self._file, self._file.longest
         total, repeated, encoded = 0, 0, []
@@ -274,13 +282,21 @@ class ParquetDecoder(Decoder):
                 path = file.path_of(column)
                 try:
                     pages = _pages(source, chunk, leaf, group.rows, longest)
+                except NotSupported as error:
+                    msg = f"column {path!r} of {file.path!r}: {error}"
+                    raise FormatRefused(msg, remedy=_REWRITE) from error
+                except ExpandsTooFar as error:
+                    raise self._too_large(group) from error
                 except NotParquet as error:
                     msg = f"column {path!r}: {error}"
                     raise Malformed(msg) from error
                 total += pages.bytes + _bytes_besides(leaf, chunk, pages)
+                if leaf.column is None:
+                    total += chunk.values * pages.prefixed
+                else:
+                    repeated += pages.prefixed
                 if total > longest:
-                    msg = f"it expands to more than {longest} bytes, which is "
-                    raise Malformed(msg + "message.max.bytes")
+                    raise self._too_large(group)
                 if not leaf.is_text or not pages.has_dictionary:
                     continue
                 if file.is_encodable(column) and not (pages.is_mixed and leaf.column):
@@ -294,6 +310,14 @@ class ParquetDecoder(Decoder):
                     repeated += pages.dictionary
         rows = min(_PART, max(1, longest // repeated)) if repeated else _PART
         return _Plan(tuple(encoded), rows)
+
+    def _too_large(self, group: Group) -> FormatRefused:
+        number = self._file.groups.index(group)
+        msg = f"row group {number} of {self._file.path!r} expands to more than "
+        msg += f"{self._file.longest} bytes, which is unsupported"
+        return FormatRefused(
+            msg, remedy="raise message.max.bytes, or write smaller ones"
+        )
 
 
 def _is_within(path: str, names: frozenset[str]) -> bool:
@@ -323,7 +347,8 @@ def _bytes_besides(leaf: Leaf, chunk: Chunk, pages: ColumnPages) -> int:
     """Bytes that Arrow allocates at once besides pages, as far as a file can lie."""
     if leaf.column is None:  # a row may have any number of values
         return leaf.expanded(chunk.values, chunk.values)
-    return _LENGTH * chunk.values if PLAIN_LENGTHS in pages.encodings else 0
+    lengths = (PLAIN_LENGTHS in pages.encodings) + 2 * (PREFIXES in pages.encodings)
+    return _LENGTH * chunk.values * lengths
 
 
 @contextmanager
