@@ -16,6 +16,7 @@ from streamfactory.spi import (
     Unsupported,
     Yields,
 )
+from streamfactory.spi.producer import TOMBSTONE
 from streamfactory.wiring.config.loading import find_definition, load
 from streamfactory.wiring.decoding.row_schema import ENVELOPE_FIELDS, METADATA_FIELDS
 from streamfactory.wiring.options.spool import PATH as SPOOL_PATH
@@ -40,7 +41,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("streamfactory")
 
 METADATA: Final = frozenset(
-    {"_headers", *(field.name for field in (*METADATA_FIELDS, *ENVELOPE_FIELDS))}
+    {
+        "_headers",
+        TOMBSTONE,
+        *(field.name for field in (*METADATA_FIELDS, *ENVELOPE_FIELDS)),
+    }
 )
 """Columns that ``metadata.columns`` adds."""
 PLACES: Final = frozenset({"_topic", "_partition", "_offset", "_timestamp"})
@@ -148,9 +153,11 @@ class StreamScan:
             configured.backend.yields is Yields.ENVELOPE and SPOOL_PATH not in config
         )
         headers = config["includeHeaders"] or "_headers" in (columns or ())
+        tombstones = config["includeTombstones"] or TOMBSTONE in (columns or ())
         self._with_metadata = {
             "metadata.columns": "true",
             "includeHeaders": "true" if headers else "false",
+            "includeTombstones": "true" if tombstones else "false",
         }
         self.name: str = config.name
         """For messages."""
@@ -326,7 +333,7 @@ class StreamScan:
                 self._cheapest()
             ]
             if not METADATA.intersection(read):
-                overrides = {"metadata.columns": "false", "includeHeaders": "false"}
+                overrides = dict.fromkeys(self._with_metadata, "false")
         configured = self._configure(overrides)
         return open_source(configured, plugins=self._plugins, columns=fields)
 

@@ -33,7 +33,8 @@ _PATIENCE: Final = 120.0
 """Seconds for which a task waits for planned messages."""
 _REMEDY: Final = "exclude the column: name the others in .schema(...)"
 _METADATA: Final = frozenset(
-    field.name for field in metadata_fields(envelope_schema(), headers=True)
+    field.name
+    for field in metadata_fields(envelope_schema(), headers=True, tombstones=True)
 )
 _EVIDENCE: Final = frozenset(field.name for field in EVIDENCE)
 

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from streamfactory.spi.ends import End
     from streamfactory.spi.positions import Position
 
+TOMBSTONE: Final = "_tombstone"
+"""Name of the framework's column of booleans: whether the message of a row has no
+value. Writers make such a message of the row again."""
 CARRIED_COLUMNS: Final = ("_key", "_headers", "_timestamp", "_topic")
 """The framework's columns that a sink may store: the possible values of ``CARRIES``."""
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from streamfactory.wiring.testing.faults import Faults
 
 _CARRIED: Final = {"metadata.columns": "true", "includeHeaders": "true"}
+_DECODED: Final = {**_CARRIED, "includeTombstones": "true"}
 
 
 def open_copy(
@@ -131,9 +132,10 @@ def _open_source(
         source.close()
         raise
     source.close()
-    again = configured_with(_CARRIED)
-    columns = ("value",) if _is_raw(again) else None
-    return open_one(again, columns=columns, raw_keys=True), True
+    if _is_raw(configured):
+        raw = configured_with(_CARRIED)
+        return open_one(raw, columns=("value",), raw_keys=True), True
+    return open_one(configured_with(_DECODED), raw_keys=True), True
 
 
 def _carries(source: Source, configured: Configured, sink: Sink) -> bool:

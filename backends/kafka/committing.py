@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from confluent_kafka import KafkaError, KafkaException
 
 from streamfactory.backends.kafka.clients import brokers
+from streamfactory.backends.kafka.errors import is_final
 from streamfactory.backends.kafka.markers import Marker
 from streamfactory.backends.kafka.producing import Deadline, TransactionalProducer
 from streamfactory.backends.kafka.staging import Staged
@@ -44,22 +45,6 @@ _RATE: Final = 4 * 1024**2
 _SIGHT: Final = 5.0
 """Seconds for which a commit waits until it is visible to readers."""
 _FENCED: Final = Backoff(0.3, 0.3)
-_FINAL: Final = {
-    KafkaError.MSG_SIZE_TOO_LARGE,
-    KafkaError.INVALID_TRANSACTION_TIMEOUT,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    KafkaError.SASL_AUTHENTICATION_FAILED,
-    KafkaError._AUTHENTICATION,
-    KafkaError._INVALID_ARG,
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError._UNKNOWN_TOPIC,
-    KafkaError._UNKNOWN_PARTITION,
-    KafkaError.INVALID_RECORD,
-    KafkaError.POLICY_VIOLATION,
-}
-"""Errors that a new producer does not fix. After others the outcome is looked up."""
 _GONE: Final = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,
@@ -277,7 +262,7 @@ class EpochCommitter(StreamCommitter):
             StreamTimeout: transient; the deadline has passed, the outcome is unknown.
         """
         code = error.args[0] if isinstance(error, KafkaException) else None
-        final = code is not None and code.code() in _FINAL
+        final = code is not None and is_final(code)
         self._drop(abort=code is not None and code.txn_requires_abort())
         if code is not None and code.code() in _GONE and self._claim is not None:
             self._check_markers()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import time
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -17,6 +18,7 @@ from streamfactory.spi import (
     OffsetOutOfRange,
     PartialMetadata,
     PermanentError,
+    SchemaMismatch,
     StreamError,
     StreamTimeout,
     TopicNotFound,
@@ -26,8 +28,11 @@ from streamfactory.spi import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+T = TypeVar("T")
+"""What the client returns."""
+_PAUSE: Final = 0.1
 _NAMES: Final[Mapping[type[StreamError], tuple[str, ...]]] = {
     ConfigError: (
         "_INVALID_ARG",
@@ -110,6 +115,10 @@ _NAMES: Final[Mapping[type[StreamError], tuple[str, ...]]] = {
         "_BAD_COMPRESSION",
         "_BAD_MSG",
         "INVALID_MSG",
+    ),
+    SchemaMismatch: (
+        "INVALID_RECORD",
+        "INVALID_TIMESTAMP",
     ),
     WriterFenced: (
         "_FENCED",
@@ -196,6 +205,9 @@ _REMEDIES: Final[Mapping[type[StreamError], str]] = {
     NotAuthorized: "check the credentials and the ACLs",
     TopicNotFound: "check `topic.name`; create the topic before reading it",
     MessageTooLarge: "increase `max.message.bytes` of the topic",
+    SchemaMismatch: "write rows that the topic accepts: of a compacted topic each with "
+    "a key, and with a time within `message.timestamp.before.max.ms` and "
+    "`message.timestamp.after.max.ms` of the topic",
 }
 
 
@@ -239,6 +251,46 @@ def is_passing(error: KafkaError | KafkaException) -> bool:
     """Whether a retry can help."""
     inner = error.args[0] if isinstance(error, KafkaException) else error
     return issubclass(_kind(inner), TransientError)
+
+
+_OF_THE_ROWS: Final = (
+    ConfigError,
+    CorruptData,
+    MessageTooLarge,
+    NotAuthorized,
+    SchemaMismatch,
+    TopicNotFound,
+    Unsupported,
+)
+
+
+def is_final(error: KafkaError) -> bool:
+    """Whether neither a retry nor a new producer can send what was refused.
+
+    Errors of a producer's state are not final: a new one looks up the outcome.
+    """
+    listed = CODES.get(error.code(), PermanentError)
+    return issubclass(listed, _OF_THE_ROWS) and not error.retriable()
+
+
+def retried(call: Callable[[], T], seconds: float) -> T:
+    """Call the client, again after errors that pass: a coordinator moves or loads.
+
+    Args:
+        call: Calls the client, with a timeout.
+        seconds: After which the error is raised.
+
+    Raises:
+        KafkaException: The client's error.
+    """
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            return call()
+        except KafkaException as error:
+            if not is_passing(error) or time.monotonic() + _PAUSE > until:
+                raise
+        time.sleep(_PAUSE)
 
 
 def _kind(error: KafkaError) -> type[StreamError]:

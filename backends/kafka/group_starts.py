@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
 from streamfactory.backends.kafka.committed import committed_incarnation
+from streamfactory.backends.kafka.errors import retried
 from streamfactory.backends.kafka.group_settings import first_start
 from streamfactory.spi import IncarnationChanged, Partition, PartitionInfo, Position
 
@@ -63,7 +64,7 @@ class StartPlanner:
         """
         infos = {i.partition: i for i in self._metadata.fetch_bounds(partitions)}
         places = [TopicPartition(p.topic, p.id) for p in partitions]
-        found = client.committed(places, timeout=self._timeout)
+        found = self._committed(client, places)
         fresh = {place.topic for place in found if place.offset < 0}
         # A topic with committed partitions has grown: start new ones at earliest.
         grown = self._committed_topics(client, fresh)
@@ -81,12 +82,18 @@ class StartPlanner:
     def _committed_topics(self, client: Consumer, topics: Iterable[str]) -> set[str]:
         known = set()
         for topic in topics:
-            there = client.list_topics(topic, timeout=self._timeout).topics[topic]
-            places = [TopicPartition(topic, number) for number in there.partitions]
-            committed = client.committed(places, timeout=self._timeout)
-            if any(place.offset >= 0 for place in committed):
+            count = self._metadata.fetch_partition_count(topic)
+            places = [TopicPartition(topic, number) for number in range(count)]
+            if any(place.offset >= 0 for place in self._committed(client, places)):
                 known.add(topic)
         return known
+
+    def _committed(
+        self, client: Consumer, places: list[TopicPartition]
+    ) -> list[TopicPartition]:
+        return retried(
+            lambda: client.committed(places, timeout=self._timeout), self._timeout
+        )
 
 
 def _plan(

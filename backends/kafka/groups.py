@@ -20,7 +20,7 @@ from confluent_kafka import (
 from streamfactory.backends.kafka.clients import Watch, brokers, refused
 from streamfactory.backends.kafka.columns import CHUNK, wants_headers
 from streamfactory.backends.kafka.committed import committed_place
-from streamfactory.backends.kafka.errors import failure
+from streamfactory.backends.kafka.errors import failure, is_passing, retried
 from streamfactory.backends.kafka.group_rows import ConsumedRowsByPartition
 from streamfactory.backends.kafka.group_settings import (
     cooperates,
@@ -70,15 +70,6 @@ _LOST: Final = frozenset(
     }
 )
 """Errors for an offset that does not exist."""
-_REBALANCING: Final = frozenset(
-    {
-        KafkaError.ILLEGAL_GENERATION,
-        KafkaError.REBALANCE_IN_PROGRESS,
-        KafkaError.STALE_MEMBER_EPOCH,
-        KafkaError._ASSIGNMENT_LOST,
-    }
-)
-"""Errors of a commit during a rebalance."""
 _SETTLE: Final = 0.1
 
 
@@ -160,9 +151,10 @@ class KafkaGroupMember(StreamLevelConsumer):
             error = self._saved(self._client, places) if places else None
             if error is None:
                 return
-            if error.code() not in _REBALANCING or time.monotonic() > until:
+            if not is_passing(error) or time.monotonic() > until:
                 raise self._not_saved(error)
-            # Rebalance: commit the partitions that are left after it.
+            # A coordinator that moves or loads is tried again; after a rebalance the
+            # partitions that are left are committed.
             self._gather(self._client, FetchLimits(CHUNK, 2**20, 0.0), _SETTLE)
 
     def close(self) -> None:
@@ -343,7 +335,8 @@ class KafkaGroupMember(StreamLevelConsumer):
             # The client may report an offset that was left by `seek`.
             if offset is None or expected is None or offset == expected:
                 self._lose(partition)
-        elif not error.retriable():
+        elif error.code() == KafkaError._MAX_POLL_EXCEEDED or not is_passing(error):
+            # After others the client joins again; `Watch` has those of the network.
             doing = f"group {self._group!r} cannot be read"
             self._errors[None] = failure(error, doing, where=brokers(self._config))
 
@@ -352,10 +345,16 @@ class KafkaGroupMember(StreamLevelConsumer):
         client = self._client
         place = TopicPartition(partition.topic, partition.id)
         assert client is not None
-        earliest, latest = client.get_watermark_offsets(place, timeout=self._timeout)
+        earliest, latest = retried(
+            lambda: client.get_watermark_offsets(place, timeout=self._timeout),
+            self._timeout,
+        )
         wanted = self._next.get(partition)
         if wanted is None:
-            wanted = client.committed([place], timeout=self._timeout)[0].offset
+            [found] = retried(
+                lambda: client.committed([place], timeout=self._timeout), self._timeout
+            )
+            wanted = found.offset
         msg = (
             f"offset {wanted} is not available: the partition has offsets {earliest} "
             f"to {latest}"

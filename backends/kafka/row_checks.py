@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -14,6 +15,12 @@ if TYPE_CHECKING:
 
 _MILLISECOND: Final = 1000
 """In microseconds, the unit of timestamps here."""
+_BEFORE: Final = "message.timestamp.before.max.ms"
+_AFTER: Final = "message.timestamp.after.max.ms"
+_UNLIMITED: Final = 2**62
+_SKEW: Final = 300_000
+"""Milliseconds by which the clocks of broker and writer may differ: the broker decides
+about times that are so close to the limit."""
 
 
 class RowChecks:
@@ -36,6 +43,14 @@ class RowChecks:
         self._keeps_timestamps = (
             settings.get("message.timestamp.type") != "LogAppendTime"
         )
+        self._limits = {
+            key: int(settings[key])
+            for key in (_BEFORE, _AFTER)
+            if key in settings
+            and self._keeps_timestamps
+            and int(settings[key]) < _UNLIMITED
+        }
+        self._compacted = "compact" in settings.get("cleanup.policy", "")
         self._rows = 0
 
     def __call__(self, rows: pa.RecordBatch, partition: int) -> None:
@@ -43,14 +58,18 @@ class RowChecks:
 
         Raises:
             MessageTooLarge: permanent; a message exceeds the topic's limit.
-            SchemaMismatch: permanent; a timestamp or a header cannot be written.
+            SchemaMismatch: permanent; a timestamp or a header cannot be written, or a
+                row of a compacted topic has no key.
         """
         before, self._rows = self._rows, self._rows + rows.num_rows
         where = Partition(self._topic, partition)
         self._check_lengths(rows, before, where)
         if self._keeps_timestamps:
             self._check_timestamps(rows.column("timestamp"), before, where)
+            self._check_limits(rows.column("timestamp"), before, where)
         self._check_headers(rows.column("headers"), before, where)
+        if self._compacted:
+            self._check_keys(rows.column("key"), before, where)
 
     def _check_lengths(
         self, rows: pa.RecordBatch, before: int, where: Partition
@@ -92,6 +111,38 @@ class RowChecks:
             "write null for the current time, or a time after the first millisecond of "
             "1970"
         )
+        raise SchemaMismatch(msg, partition=where, remedy=remedy)
+
+    def _check_limits(
+        self, timestamps: pa.Array, before: int, where: Partition
+    ) -> None:
+        """Refuse times that the topic does not accept: the broker names no row."""
+        if not self._limits or timestamps.null_count == len(timestamps):
+            return
+        now = time.time_ns() // 1_000_000
+        millis = pc.divide(timestamps.cast(pa.int64()), _MILLISECOND)
+        for key, limit in self._limits.items():
+            ahead = pc.subtract(millis, now)
+            distance = ahead if key == _AFTER else pc.negate(ahead)
+            index = pc.index(pc.greater(distance, limit + _SKEW), True).as_py()
+            if index < 0:
+                continue
+            msg = f"row {before + index} for topic {self._topic!r} has a '_timestamp' "
+            msg += (
+                f"of {millis[index]} ms since 1970, which is outside of {key}={limit} "
+            )
+            msg += "of the topic"
+            remedy = f"increase the topic's {key}, or write null for the current time"
+            raise SchemaMismatch(msg, partition=where, remedy=remedy)
+
+    def _check_keys(self, keys: pa.Array, before: int, where: Partition) -> None:
+        """Refuse rows without a key, which cannot be compacted."""
+        if not keys.null_count:
+            return
+        row = before + pc.index(keys.is_null(), True).as_py()
+        msg = f"row {row} for topic {self._topic!r} has no key, and the topic is "
+        msg += "compacted (cleanup.policy)"
+        remedy = "set producer.key.columns, or fill the column _key"
         raise SchemaMismatch(msg, partition=where, remedy=remedy)
 
     def _check_headers(self, headers: pa.Array, before: int, where: Partition) -> None:

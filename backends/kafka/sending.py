@@ -12,15 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from streamfactory.backends.kafka.errors import code_of
-from streamfactory.spi import MessageTooLarge, Partition
+from streamfactory.backends.kafka.errors import code_of, failure
+from streamfactory.spi import MessageTooLarge, Partition, SchemaMismatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from confluent_kafka import Message
 
-    Refusal = KafkaException | MessageTooLarge
+    Refusal = KafkaException | MessageTooLarge | SchemaMismatch
 
 SLICE: Final = 0.2
 """Seconds that one call of the client may block."""
@@ -141,7 +141,13 @@ class PythonSender(MessageSender):
 
 def refusal(error: KafkaException, topic: str, partition: int, size: int) -> Refusal:
     """The error for a message of ``size`` bytes that the client or a broker refused."""
-    if code_of(error) != KafkaError.MSG_SIZE_TOO_LARGE:
+    code = code_of(error)
+    if code in (KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD):
+        place = Partition(topic, partition)
+        refused = failure(error, f"a row cannot be written to partition {place}")
+        assert isinstance(refused, SchemaMismatch)
+        return refused.at(partition=place)
+    if code != KafkaError.MSG_SIZE_TOO_LARGE:
         return error
     msg = f"a message of {size} bytes exceeds max.message.bytes of the topic"
     remedy = "increase the topic's max.message.bytes, or write smaller messages"

@@ -104,7 +104,8 @@ def declared_inflow(pipeline: Pipeline) -> Inflow | None:
     if config["metadata.columns"] or config["metadata.populate"]:
         headers = config["includeHeaders"] or config["metadata.populate"]
         source = envelope_schema() if decodes else rows
-        fields += metadata_fields(source, headers=headers)
+        tombstones = config["includeTombstones"]
+        fields += metadata_fields(source, headers=headers, tombstones=tombstones)
     return Inflow(configured, spark_schema(pa.schema(fields)))
 
 

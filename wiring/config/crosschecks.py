@@ -30,6 +30,7 @@ _EXCLUSIVE: Final = (
 _NEEDS: Final = (
     ("maxTriggerDelay", "minOffsetsPerTrigger"),
     ("includeHeaders", "metadata.columns"),
+    ("includeTombstones", "metadata.columns"),
 )
 
 

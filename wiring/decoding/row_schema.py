@@ -13,6 +13,7 @@ from streamfactory.spi import (
     envelope_schema,
     headers_type,
 )
+from streamfactory.spi.producer import TOMBSTONE
 from streamfactory.wiring.decoding.deadletters import EVIDENCE
 from streamfactory.wiring.decoding.typed_rows import OLDER_REMEDY, REMEDY
 
@@ -33,24 +34,31 @@ ENVELOPE_FIELDS: Final = (
     pa.field("_key", pa.binary()),
 )
 _HEADERS: Final = pa.field("_headers", headers_type())
+_TOMBSTONE: Final = pa.field(TOMBSTONE, pa.bool_(), nullable=False)
 _EVIDENCE: Final = frozenset(field.name for field in EVIDENCE)
 
 
 def metadata_fields(
-    source: pa.Schema, *, headers: bool, key: pa.DataType | None = None
+    source: pa.Schema,
+    *,
+    headers: bool,
+    tombstones: bool = False,
+    key: pa.DataType | None = None,
 ) -> list[pa.Field]:
     """Return the metadata columns that a stream can have.
 
     Args:
         source: Schema of the consumers' rows.
         headers: Whether ``_headers`` is included.
+        tombstones: Whether ``_tombstone`` is included.
         key: Type of ``_key``, if keys are decoded.
     """
     if not source.equals(envelope_schema()):
         return [*METADATA_FIELDS]
     time, raw_key = ENVELOPE_FIELDS
     own = [time, raw_key if key is None else raw_key.with_type(key)]
-    return [*METADATA_FIELDS, *own, *([_HEADERS] if headers else [])]
+    own += [_HEADERS] if headers else []
+    return [*METADATA_FIELDS, *own, *([_TOMBSTONE] if tombstones else [])]
 
 
 @final
@@ -208,7 +216,11 @@ class Shaper:
             elif name in _EVIDENCE:
                 column = shaped.column(name)
             else:
-                column = rows.column(name[1:])
+                # `null` that a decoder returns for a value is no tombstone.
+                deleted = name == TOMBSTONE
+                column = (
+                    rows.column("value").is_null() if deleted else rows.column(name[1:])
+                )
                 column = column if source is None else column.take(source)
             columns[name] = column
         return pa.RecordBatch.from_pydict(columns)

@@ -129,6 +129,14 @@ _FRAMEWORK: Final = (
         applies=READ,
     ),
     Option(
+        "includeTombstones",
+        "Add _tombstone to the metadata columns: whether a message has no value, as "
+        "the deletion of its key in a compacted topic.",
+        BOOLEAN,
+        default="false",
+        applies=READ,
+    ),
+    Option(
         "metadata.refresh.millis",
         "How often a reader that follows looks for new partitions.",
         PERIOD,

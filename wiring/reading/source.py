@@ -231,7 +231,12 @@ class Source:
             headers = populate or self.config["includeHeaders"]
             keys = None if stage is None else stage.keys
             key = None if keys is None else keys.type
-            added = metadata_fields(source, headers=headers, key=key)
+            added = metadata_fields(
+                source,
+                headers=headers,
+                tombstones=self.config["includeTombstones"],
+                key=key,
+            )
         if stage is not None and self._policy.evidence:
             added += EVIDENCE
         envelopes = source.equals(envelope_schema())

@@ -176,8 +176,9 @@ class GroupPositions(Closing):
             changed = {
                 p for p, at in change.after.items() if change.before.get(p) != at
             }
-            after = change.after.only(changed)
-            self._source.metadata.publish_position(change.group, after)
+            if changed:
+                after = change.after.only(changed)
+                self._source.metadata.publish_position(change.group, after)
             return
         instances = self._loaded[change.group]
         for name in instances:

@@ -9,10 +9,11 @@ import pyarrow.compute as pc
 
 from streamfactory.spi import ConfigError, SchemaMismatch, envelope_schema
 from streamfactory.spi.ddl import type_text
+from streamfactory.spi.producer import TOMBSTONE
 from streamfactory.wiring.writing.routing import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from streamfactory.spi import StreamConfig
     from streamfactory.wiring.writing.routing import Parcel, Router
@@ -89,6 +90,46 @@ def apply_changes(
     names = [name for name in parcel.rows.schema.names if name != column]
     rows, special = parcel.rows.select(names), {**parcel.special, "_key": plain(key)}
     return parcel._replace(rows=rows, special=special), pc.equal(kinds, DELETE)
+
+
+def tombstones_of(parcel: Parcel, stored: pa.Schema) -> pa.Array | None:
+    """Which rows are tombstones by the framework's column; None if no row is.
+
+    Args:
+        parcel: The rows.
+        stored: Schema that the sink stores.
+
+    Raises:
+        SchemaMismatch: permanent; the sink stores rows, not messages.
+    """
+    found = parcel.special.get(TOMBSTONE)
+    if found is None or not pc.any(found).as_py():
+        return None
+    if stored.names == ["value"]:
+        return pc.fill_null(found, pa.scalar(value=False))
+    msg = f"{pc.sum(found)} rows are tombstones (column {TOMBSTONE}), and the sink "
+    msg += "stores rows, which always have a value"
+    raise SchemaMismatch(msg, remedy=f"filter these rows, or drop {TOMBSTONE}")
+
+
+def without_values(
+    rows: pa.RecordBatch,
+    deleted: pa.Array,
+    encode: Callable[[pa.RecordBatch], pa.RecordBatch],
+) -> pa.RecordBatch:
+    """Messages of rows, of which some are tombstones.
+
+    Their columns are null, which encoders may refuse: they are not encoded.
+
+    Args:
+        rows: The rows.
+        deleted: Which of them are tombstones; without nulls.
+        encode: Returns messages of rows: the column ``value``.
+    """
+    alive = pc.invert(deleted)
+    messages = encode(rows.filter(alive))
+    place = pc.subtract(pc.cumulative_sum(alive.cast(pa.int64())), 1)
+    return messages.take(pc.if_else(alive, place, pa.scalar(None, pa.int64())))
 
 
 def _kinds_of(rows: pa.RecordBatch, column: str) -> pa.Array:

@@ -13,16 +13,17 @@ import pyarrow.compute as pc
 from streamfactory.conversion.conform import check_names, conform
 from streamfactory.spi import Outgoing, SchemaMismatch, headers_type
 from streamfactory.spi.ddl import type_text
-from streamfactory.spi.producer import CARRIED_COLUMNS
+from streamfactory.spi.producer import CARRIED_COLUMNS, TOMBSTONE
 from streamfactory.wiring.writing.murmur import partition_of, stable_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-SPECIAL: Final = ("_partition", *CARRIED_COLUMNS)
+SPECIAL: Final = ("_partition", TOMBSTONE, *CARRIED_COLUMNS)
 
 _KINDS: Final = {
     "_partition": pa.int32(),
+    TOMBSTONE: pa.bool_(),
     "_headers": headers_type(),
     "_timestamp": pa.timestamp("us", tz="UTC"),
     "_topic": pa.string(),

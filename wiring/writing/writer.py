@@ -9,7 +9,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING, TypeVar, TypeVarTuple, final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamfactory.conversion.arrays import memory_bytes, unshared
 from streamfactory.conversion.conform import Conformer, conform
@@ -31,7 +30,12 @@ from streamfactory.spi import (
 from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.decoding.deadletters import varying_columns
 from streamfactory.wiring.metrics.registry import registry
-from streamfactory.wiring.writing.changes import apply_changes, change_column
+from streamfactory.wiring.writing.changes import (
+    apply_changes,
+    change_column,
+    tombstones_of,
+    without_values,
+)
 from streamfactory.wiring.writing.counters import SinkTally, WriteCounters
 from streamfactory.wiring.writing.counting import Counting, PartitionCounts
 from streamfactory.wiring.writing.routing import Parcel, Router, unpack
@@ -201,6 +205,8 @@ class Writer:
             rows = unshared(rows)
         try:
             parcel, deleted = self._unpacked(rows)
+            if deleted is None:
+                deleted = tombstones_of(parcel, self._target.stored)
             carried = self._carried(parcel)
             routed = self._routed(parcel, carried, deleted)
         except StreamError as error:
@@ -275,15 +281,17 @@ class Writer:
         rows, special = parcel.rows, carried
         if "_partition" in parcel.special:
             special = {**carried, "_partition": parcel.special["_partition"]}
-        if self._encoder is not None:
-            rows = self._encoded(self._encoder, rows)
         if deleted is not None:
-            values = pc.if_else(deleted, None, rows.column(0))
-            rows = pa.RecordBatch.from_arrays([values], schema=self._target.stored)
+            rows = without_values(rows, deleted, self._values_of)
+        elif self._encoder is not None:
+            rows = self._values_of(rows)
         return self._router.route(Parcel(rows, special), key)
 
-    def _encoded(self, encoder: MessageEncoder, rows: pa.RecordBatch) -> pa.RecordBatch:
-        values = self._producer.call(encoder.encode, rows)
+    def _values_of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Encode rows; those of a sink without encoder are values already."""
+        if self._encoder is None:
+            return rows
+        values = self._producer.call(self._encoder.encode, rows)
         if len(values) != rows.num_rows:
             msg = (
                 f"the encoder returned {len(values)} messages for {rows.num_rows} rows"
