@@ -19,6 +19,7 @@ _TIMES: Final = (
     pa.timestamp("us"),
     pa.string(),
 )
+_FEW: Final = 100
 _DIGITS: Final = b"0123456789"
 
 
@@ -62,7 +63,12 @@ def fitting(texts: pa.RecordBatch) -> pa.Schema:
     )
     fields, casting = [], Casting(exact=True)
     for name, column in zip(texts.schema.names, texts.columns, strict=True):
-        fits = (pa.field(name, kind) for kind in kinds if casting.fits(column, kind))
+        first = column[:_FEW]  # most types that do not fit fail at once
+        fits = (
+            pa.field(name, kind)
+            for kind in kinds
+            if casting.fits(first, kind) and casting.fits(column, kind)
+        )
         known = column.null_count < len(column)
         text = pa.field(name, pa.string())
         found = next(fits, text) if known else text

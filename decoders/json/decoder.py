@@ -51,7 +51,7 @@ class JsonDecoder(MessageDecoder):
         super().__init__(options, topic)
         self._schema = declared_schema(options, topic, "JSON")
         unit = options.get("timestamp.unit")
-        self._casting = Casting(None if unit is None else UNITS[unit], finite=True)
+        self._casting = Casting(None if unit is None else UNITS[unit])
         self._structs = self._made(strict=options["unknown.fields"] == "error")
         self._strict: Structs | None = None
         kinds, all_fields = self._structs.flat, options["missing.fields"] == "error"

@@ -8,7 +8,7 @@ formats.
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
 import numpy as np
@@ -23,11 +23,14 @@ if TYPE_CHECKING:
 FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 """Decodes the field names of a message and leaves the values undecoded."""
 _INTEGER: Final = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_FLOAT: Final = float | Literal["NaN", "Infinity", "-Infinity"]
+"""JSON has no number for three of the floating-point values."""
+_KEY: Final = int | float | bool | str
 _NONE: Final = type(None)
 _FLAT: Final = {
     bool: pa.bool_(),
     _INTEGER: pa.int64(),
-    float: pa.float64(),
+    _FLOAT: pa.float64(),
     str: pa.string(),
 }
 """Types of columns by what msgspec decodes."""
@@ -143,7 +146,8 @@ class Structs:
         if is_.is_map(kind):
             item, build = self._type(kind.item_type)
             item = item if item is msgspec.Raw else item | _NONE
-            made = dict.__class_getitem__((str, item))
+            pair = tuple.__class_getitem__((_KEY, item))
+            made = dict.__class_getitem__((str, item)) | list.__class_getitem__(pair)
             return made, lambda values: _maps(values, build)
         if is_.is_list(kind) or is_.is_large_list(kind):
             item, build = self._type(kind.value_type)
@@ -156,7 +160,7 @@ class Structs:
         if is_.is_integer(kind):
             return self._number(_INTEGER, _integers)
         if is_.is_floating(kind):
-            return self._number(float, lambda values: pa.array(values, pa.float64()))
+            return self._number(_FLOAT, _floats)
         if is_.is_timestamp(kind) and self._numeric_times:
             return _INTEGER | str, _mixed
         return str, lambda values: pa.array(values, pa.string())
@@ -178,6 +182,14 @@ def _integers(values: Sequence[int | None]) -> pa.Array:
         return pa.array(np.fromiter(values, np.int64, len(values)))
     except TypeError:  # one is null
         return pa.array(values, pa.int64())
+
+
+def _floats(values: Sequence[Any]) -> pa.Array:
+    try:
+        return pa.array(values, pa.float64())
+    except (pa.ArrowInvalid, pa.ArrowTypeError):  # one is a text
+        numbers = [None if value is None else float(value) for value in values]
+        return pa.array(numbers, pa.float64())
 
 
 def _mixed(values: Iterable[Any]) -> pa.Array:
@@ -222,11 +234,19 @@ def _lists(values: Sequence[Any], build: Build) -> pa.Array:
 
 
 def _maps(values: Sequence[Any], build: Build) -> pa.Array:
+    """Maps, of objects or of arrays of keys and values: not all keys are text."""
     filled, mask = _filled(values, {})
-    keys = pa.array(list(chain.from_iterable(filled)), pa.string())
-    items = build(list(chain.from_iterable(map(dict.values, filled))))
+    pairs = [one.items() if isinstance(one, dict) else one for one in filled]
+    keys = pa.array([_key(key) for key, _ in chain.from_iterable(pairs)], pa.string())
+    items = build([item for _, item in chain.from_iterable(pairs)])
     kind = pa.map_(pa.string(), items.type)
     return pa.MapArray.from_arrays(_offsets(filled), keys, items, type=kind, mask=mask)
+
+
+def _key(key: str | float) -> str:
+    if isinstance(key, bool):
+        return "true" if key else "false"
+    return str(key)
 
 
 def _filled(values: Sequence[Any], empty: Any) -> tuple[Sequence[Any], pa.Array | None]:

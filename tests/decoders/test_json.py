@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import partial
@@ -74,11 +75,11 @@ def test_schema_has_to_be_declared() -> None:
 
 
 def test_types_that_json_lacks_are_refused_with_their_column() -> None:
-    text = to_arrow_json(pa.schema([("id", pa.int64()), ("d", pa.duration("s"))]))
+    text = to_arrow_json(pa.schema([("id", pa.int64()), ("d", pa.null())]))
     with pytest.raises(ValueError, match="cannot be JSON") as caught:
         options(text)
     assert str(caught.value) == (
-        "cannot be JSON: column 'd' has the type duration[s], which has no text"
+        "cannot be JSON: column 'd' has the type null, which has no text"
     )
 
 
@@ -169,7 +170,28 @@ def test_numbers_in_quotes_are_numbers_by_option() -> None:
     assert value("x int", '{"x":"1.5"}', **chosen) == "value"
     assert value("x int", '{"x":"0x1F"}', **chosen) == "value"
     assert value("x double", '{"x":"1.5"}', **chosen) == 1.5
-    assert value("x double", '{"x":"NaN"}', **chosen) == "value"
+    assert value("x double", '{"x":"1e400"}', **chosen) == "value"
+
+
+@pytest.mark.parametrize("chosen", [{}, {"numbers_as_text": "true"}])
+def test_numbers_that_json_lacks_are_texts(chosen: dict[str, str]) -> None:
+    for kind in ("double", "float"):
+        found = value(f"x {kind}", '{"x":"NaN"}', **chosen)
+        assert found != found
+        assert value(f"x {kind}", '{"x":"Infinity"}', **chosen) == math.inf
+        assert value(f"x {kind}", '{"x":"-Infinity"}', **chosen) == -math.inf
+    assert value("x double", '{"x":NaN}', **chosen) == "malformed"
+
+
+def test_maps_are_objects_or_arrays_of_keys_and_values() -> None:
+    assert value("x map<string,int>", '{"x":{"a":1}}') == [("a", 1)]
+    assert value("x map<string,int>", '{"x":[["a",1],["b",null]]}') == [
+        ("a", 1),
+        ("b", None),
+    ]
+    assert value("x map<int,string>", '{"x":[[1,"a"]]}') == [(1, "a")]
+    assert value("x map<int,string>", '{"x":[["a","a"]]}') == "value"
+    assert value("x map<string,int>", '{"x":[["a"]]}') == "schema"
 
 
 @pytest.mark.parametrize(

@@ -27,12 +27,13 @@ def location(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(params=["file", "memory", "flight"])
 def stream(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
     kind = request.param
-    more = {
-        "file": lambda: {"path": str(tmp_path)},
-        "memory": lambda: {"store": uuid.uuid4().hex},
-        "flight": lambda: {"location": request.getfixturevalue("location")},
-    }[kind]()
-    options = {"topic.name": uuid.uuid4().hex, **more}
+    options = {"topic.name": uuid.uuid4().hex}
+    if kind == "file":
+        options["path"] = str(tmp_path)
+    elif kind == "memory":
+        options["store"] = uuid.uuid4().hex
+    else:
+        options["location"] = request.getfixturevalue("location")
     named = {f"stream.{kind}.{key}": value for key, value in options.items()}
     return {"streamType": kind, **named}
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _QUOTE, _LF, _CR = b'"\n\r'
 _LONG: Final = 3600.0
+_HEAD: Final = 1 << 16
+"""Bytes in which the header mostly ends."""
 
 
 class CsvInput(TextInput):
@@ -85,7 +87,7 @@ class CsvInput(TextInput):
             msg = f"{self.name} is empty: CSV begins with the names of its columns"
             raise FormatRefused(msg, remedy="omit it")
         if self._options.header:
-            header = data[: next(iter(self.ends(data).tolist()), len(data))]
+            header = data[: self._first_end(data)]
             self._names = self._header(header)
             self._blocks.first(len(header))
         elif self._expected is None:
@@ -94,6 +96,13 @@ class CsvInput(TextInput):
         else:
             self._names = self._expected.names
         return True
+
+    def _first_end(self, data: bytes) -> int:
+        """Return where the first line ends that is not within quotes."""
+        ends = self.ends(data[:_HEAD])
+        if not len(ends) or ends[0] >= _HEAD:  # it may go on there
+            ends = self.ends(data)
+        return int(ends[0]) if len(ends) else len(data)
 
     def _header(self, header: bytes) -> list[str]:
         try:

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from streamfactory.spi import BadMessage, Decoded, SchemaMismatch, SchemaUnknown
-from streamfactory.spi.computing import pc
+from streamfactory.spi import SchemaMismatch, SchemaUnknown
 from streamfactory.transfer.inputs.text import Bad, Cause, TextInput
 
 if TYPE_CHECKING:
-    from streamfactory.spi import MessageDecoder
     from streamfactory.transfer.inputs.text import Ends
 
 _LF, _CR, _OPEN = b"\n\r{"
@@ -70,18 +68,6 @@ class JsonInput(TextInput):
         filled[blank] = False
         return lines if filled.all() else lines.filter(pa.array(filled))
 
-    def decode(self, decoder: MessageDecoder, messages: pa.Array) -> Decoded:
-        """Call the decoder; a field that an object has twice makes it bad."""
-        decoded = super().decode(decoder, messages)
-        for number in _suspects(messages, decoder.schema()):
-            name = _repeated(messages[number].as_py())
-            if name is not None:
-                error = BadMessage(number, "malformed", f"it has {name!r} twice")
-                found = [*decoded.errors, error]
-                errors = sorted(found, key=lambda one: one.message)
-                return Decoded(decoded.rows[:0], pa.array([], pa.int32()), errors)
-        return decoded
-
     def explain(self, bad: Bad) -> Cause:
         """Name what the decoder does not: it keeps contents confidential."""
         record = bad.record.lstrip(_MARK).strip()
@@ -114,58 +100,6 @@ class JsonInput(TextInput):
 
     def _decoder_options(self) -> dict[str, str]:
         return {"unknown.fields": "error"}
-
-
-def _suspects(messages: pa.Array, schema: pa.Schema) -> list[int]:
-    """Return the messages that may have a field twice, which the decoder accepts."""
-    names, open_ended = _names(list(schema))
-    if open_ended:
-        return list(range(len(messages)))
-    odd = np.zeros(len(messages), bool)
-    for name in names:
-        text = json.dumps(name, ensure_ascii=False).encode()
-        odd |= np.asarray(pc.count_substring(messages, text)) > 1
-    odd |= np.asarray(pc.match_substring(messages, b"\\u"))
-    return np.flatnonzero(odd).tolist()
-
-
-def _names(fields: list[pa.Field]) -> tuple[set[str], bool]:
-    """Return the names at every depth, and whether maps have others."""
-    names, open_ended = set(), False
-    for field in fields:
-        kind = field.type
-        names.add(field.name)
-        while pa.types.is_list(kind) or pa.types.is_large_list(kind):
-            kind = kind.value_type
-        open_ended |= bool(pa.types.is_map(kind))
-        if pa.types.is_struct(kind):
-            more, open_within = _names(list(kind))
-            names |= more
-            open_ended |= open_within
-    return names, open_ended
-
-
-class _TwiceError(ValueError):
-    """A field is given twice."""
-
-
-def _repeated(record: bytes) -> str | None:
-    """Return the name of a field that an object has twice, at any depth."""
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            names = [name for name, _ in pairs]
-            raise _TwiceError(next(name for name in names if names.count(name) > 1))
-        return found
-
-    try:
-        json.loads(record, object_pairs_hook=once)
-    except _TwiceError as error:
-        return str(error)
-    except (ValueError, RecursionError):
-        return None  # the decoder reports it
-    return None
 
 
 def _loaded(record: bytes) -> Any:

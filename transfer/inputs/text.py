@@ -70,11 +70,15 @@ class TextInput(Input):
         self._block = b""
         """Complete records, of which `_taken` bytes were consumed."""
         self._taken = 0
+        self._ahead: tuple[bytes, Decoded] | None = None
+        """The records that types were guessed from, and what they were decoded to."""
         self._rows: int | None = 0
         """Rows that were read; None if a part was published before."""
 
     def expect(self, schema: pa.Schema, *, guessed: bool = False) -> None:
         """Read columns of these names as these types."""
+        if self._expected is None or not (guessed and self._expected.equals(schema)):
+            self._ahead = None
         self._expected, self._guessed, self._decoder = schema, guessed, None
 
     def read(self, timeout: float, most: int) -> pa.RecordBatch | None:
@@ -93,7 +97,11 @@ class TextInput(Input):
             options = self._decoder_options()
             schema = self._schema()
             self._decoder = self._texts.make(schema, options, exact=self._guessed)
-        decoded = self.decode(self._decoder, self.messages(data))
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead[0] == data:
+            decoded = ahead[1]
+        else:
+            decoded = self._decoder.decode(self.messages(data), _CONTEXT)
         if decoded.errors:
             raise self._error(self._decoder, data, begin, decoded)
         if self._rows is not None:
@@ -148,10 +156,6 @@ class TextInput(Input):
     def messages(self, data: bytes) -> pa.Array:
         """Whole records as messages of the decoder."""
 
-    def decode(self, decoder: MessageDecoder, messages: pa.Array) -> Decoded:
-        """Call the decoder."""
-        return decoder.decode(messages, _CONTEXT)
-
     def explain(self, bad: Bad) -> Cause:
         """Return why a record is refused."""
         return Cause(bad.what.replace("the message", "a record", 1))
@@ -185,7 +189,7 @@ class TextInput(Input):
         """Return the first bad record: the messages may have had several records."""
         records = self._records(data)
         values = pa.array([record for _, record in records], pa.binary())
-        errors = self.decode(decoder, values).errors
+        errors = decoder.decode(values, _CONTEXT).errors
         if not errors:  # the records are bad together only
             return Bad(0, 0, data, decoded.errors[0].what)
         number = errors[0].message
@@ -204,17 +208,18 @@ class TextInput(Input):
             bad = self._without_schema(data) or Bad(0, 0, data, error.what)
             raise self._not_of_format(bad) from error
         decoder = self._texts.make(found, options, exact=True)
-        decoded = self.decode(decoder, messages)
+        decoded = decoder.decode(messages, _CONTEXT)
         if decoded.errors:
             raise self._not_of_format(self._bad(decoder, data, decoded))
         self.sampled = decoded.rows.num_rows
         self._expected, self._guessed = found, True
+        self._ahead = data, decoded
         return found
 
     def _without_schema(self, data: bytes) -> Bad | None:
         """Return the first record that no schema decodes; None if there is none."""
         decoder = self._texts.make(pa.schema({"x": pa.string()}), {}, exact=False)
-        decoded = self.decode(decoder, self.messages(data))
+        decoded = decoder.decode(self.messages(data), _CONTEXT)
         return self._bad(decoder, data, decoded) if decoded.errors else None
 
     def _not_of_format(self, bad: Bad) -> FormatRefused:
@@ -245,7 +250,7 @@ class TextInput(Input):
             text = to_ddl(wider)
         except (SchemaUnknown, SchemaMismatch, ValueError):
             return None
-        if self.decode(decoder, messages).errors:
+        if decoder.decode(messages, _CONTEXT).errors:
             return None
         return f"the types were guessed: pass --schema {text!r}, which fits these rows"
 
@@ -277,7 +282,11 @@ class _Decoders:
         Raises:
             SchemaMismatch: permanent; a type has no text.
         """
-        texts = {**options, "schema": to_arrow_json(textual(schema))}
+        try:
+            texts = {**options, "schema": to_arrow_json(textual(schema))}
+        except ValueError as error:
+            msg = f"{self._name}: {error}"
+            raise SchemaMismatch(msg, remedy="publish Arrow or Parquet") from error
         return self._plugin.decoder(self._parsed(texts, exact=exact), self._name)  # type: ignore[misc]
 
     def infer(self, messages: pa.Array, options: dict[str, str]) -> pa.Schema:
