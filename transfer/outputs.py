@@ -254,12 +254,16 @@ class Output:
         self._gathered.append(rows)
         self._rows += rows.num_rows
         self._bytes += rows.nbytes
-        if self._rows >= self._most_rows or self._bytes >= self._most_bytes:
-            self._flush()
+        if self._bytes >= self._most_bytes:
+            self._flush(self._rows)
+        elif self._rows >= self._most_rows:
+            # The rest waits: how many rows come at once does not show in the file.
+            self._flush(self._rows - self._rows % self._most_rows)
 
     def finish(self) -> int:
         """Write the rest and sync; return the bytes of the file."""
-        self._flush()
+        if self._rows:
+            self._flush(self._rows)
         with self._writing():
             self._writer.close()
             self._file.flush()
@@ -278,15 +282,16 @@ class Output:
         with suppress(OSError):
             self._file.close()
 
-    def _flush(self) -> None:
-        if not self._gathered:
-            return
+    def _flush(self, count: int) -> None:
+        """Write the first rows of those that are gathered."""
         table = pa.Table.from_batches(self._gathered, self._schema)
         if len(self._gathered) > 1:
             table = table.combine_chunks()
-        self._gathered, self._rows, self._bytes = [], 0, 0
+        rest = table.slice(count)
+        self._gathered = [batch for batch in rest.to_batches() if batch.num_rows]
+        self._rows, self._bytes = rest.num_rows, rest.nbytes
         with self._writing():
-            self._writer.write_table(table, self._most_rows)
+            self._writer.write_table(table.slice(0, count), self._most_rows)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

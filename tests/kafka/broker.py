@@ -7,7 +7,6 @@ kill, start again and stop. A watcher ends them when the run ends, however it en
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import signal
@@ -27,28 +26,19 @@ from confluent_kafka.admin import AdminClient
 from tests.kafka.jars import Unavailable, cached, jars, java, locked
 from tests.proving.java import QUICK, missing_java
 from tests.proving.ports import free_ports
+from tests.proving.shared import LEFT_TO_THE_WATCHER, started_once, watched
 from tests.proving.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from tests.proving.shared import Run
 
 START = 20.0
 """Seconds in which a broker answers."""
 STOP = 30.0
 USER, PASSWORD = "alice", "wonderland-7"
 """Who may log in, by SCRAM and PLAIN."""
-
-LEFT_TO_THE_WATCHER: list[Cluster] = []
-"""Referenced for as long as the process lives: others may use it still."""
-
-# Ends the broker when the run of tests is gone, and takes its data away: logs stay.
-WATCHER = """
-"$@" & child=$!
-trap 'kill -TERM $child 2>/dev/null' TERM
-while kill -0 $child 2>/dev/null && kill -0 $RUN 2>/dev/null; do sleep 0.3; done
-kill -0 $RUN 2>/dev/null || { kill -KILL $child 2>/dev/null; rm -rf "$DATA"; }
-wait $child
-"""
 
 LOGGING = """
 rootLogger.level = warn
@@ -100,16 +90,7 @@ class Node:
         command = [java(), "-Xmx512m", *QUICK, *self.flags]
         command += [f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"]
         command += ["-cp", classpath(), "kafka.Kafka", str(self.properties)]
-        environment = os.environ | {"RUN": str(run), "DATA": str(self.data)}
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                ["sh", "-c", WATCHER, "broker", *command],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
-                start_new_session=True,
-            )
+        self._process = watched(command, run, self.data, self.log)
 
     @property
     def runs(self) -> bool:
@@ -417,28 +398,23 @@ def on_a_broker(name: str, place: Path, hunt: Callable[[str], Verdict]) -> Verdi
         return Verdict(notes=[f"{name}: NOT PROVED, {reason}"])
 
 
-def shared_broker(root: Path, run: int) -> Addresses:
-    """The broker of a run of tests: started by the first process that asks.
-
-    Args:
-        root: Folder that all processes of the run know.
-        run: The process whose end ends it.
-    """
+def shared_broker(run: Run) -> Addresses:
+    """The broker of a run of tests: started by the first process that asks."""
     given = os.environ.get("KAFKA_BOOTSTRAP")
     if given:
         return Addresses(given)
-    note = root / "kafka" / "addresses.json"
-    with locked(root / "kafka.lock"):
-        if not note.exists():
-            cluster = Cluster(root / "kafka", run=run)
-            try:
-                cluster.start()
-            except BaseException:
-                cluster.stop()
-                raise
-            LEFT_TO_THE_WATCHER.append(cluster)
-            note.write_text(json.dumps(vars(cluster.addresses)))
-    return Addresses(**json.loads(note.read_text()))
+
+    def start() -> dict[str, Any]:
+        cluster = Cluster(run.folder / "kafka", run=run.process)
+        try:
+            cluster.start()
+        except BaseException:
+            cluster.stop()
+            raise
+        LEFT_TO_THE_WATCHER.append(cluster)
+        return vars(cluster.addresses)
+
+    return Addresses(**started_once(run, "broker", start))
 
 
 if __name__ == "__main__":  # before the first test needs them: see Makefile

@@ -16,6 +16,7 @@ from native.compiling import PACKAGE, NoCompiler, compile_library
 from tests.kafka.broker import Addresses, Cluster, shared_broker
 from tests.kafka.jars import Unavailable
 from tests.kafka.topics import Topics
+from tests.proving.shared import this_run
 from tests.proving.skipping import skip_or_fail
 
 from streamfactory.backends.kafka import native_library
@@ -33,11 +34,8 @@ WRITING: Final = "TEST_KAFKA_WRITING"
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Addresses:
     """The run's broker; all workers share it, or the one that KAFKA_BOOTSTRAP names."""
-    root, run = tmp_path_factory.getbasetemp(), os.getpid()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        root, run = root.parent, os.getppid()
     try:
-        return shared_broker(root, run)
+        return shared_broker(this_run(tmp_path_factory))
     except Unavailable as reason:
         skip_or_fail(str(reason))
         raise

@@ -6,8 +6,9 @@ It listens on this machine alone, on ports that no other test is given.
 from __future__ import annotations
 
 import json
+import os
 import shutil
-import subprocess
+import signal
 import sys
 import time
 import urllib.error
@@ -15,10 +16,14 @@ import urllib.request
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import obstore
 from tests.proving.ports import free_ports
+from tests.proving.shared import LEFT_TO_THE_WATCHER, watched
+
+if TYPE_CHECKING:
+    import subprocess
 
 HOST = "127.0.0.1"
 BUCKET = "streams"
@@ -46,19 +51,26 @@ def program() -> str | None:
 
 
 class ObjectServer:
-    """One server process.
+    """A server that runs.
 
     Args:
-        folder: Where it keeps what it is given; empty.
+        port: Where it is.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.endpoint = f"http://{HOST}:{port}"
+
+    @classmethod
+    def start(cls, folder: Path, run: int) -> ObjectServer:
+        """Start one, and wait until it answers.
+
+        Args:
+            folder: Where it keeps what it is given; empty.
+            run: The process whose end ends it.
+        """
         first = free_ports(8)
         ports = [*range(first, first + 8)]
-        self.port, self._ports = ports[0], ports
-        self.endpoint = f"http://{HOST}:{self.port}"
-        self._log = folder / "server.log"
         identities = folder / "identities.json"
         identities.write_text(json.dumps(_identities()))
         data = folder / "data"
@@ -92,15 +104,17 @@ class ObjectServer:
             f"-master.port={ports[6]}",
             f"-master.port.grpc={ports[7]}",
         ]
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder
-            )
+        # Some of its sockets have a fixed place.
+        left = " ".join(f"/tmp/seaweedfs-*-{port}.sock" for port in ports)
+        log = folder / "server.log"
+        server, process = cls(first), watched(command, run, data, log, left)
         try:
-            self._await()
+            server._await(process, log)
         except BaseException:
-            self.stop()
+            os.killpg(process.pid, signal.SIGKILL)
             raise
+        LEFT_TO_THE_WATCHER.append(process)
+        return server
 
     def store(self, who: Identity = OWNER, endpoint: str | None = None) -> Any:
         """The server's own client, beside the code under test."""
@@ -114,22 +128,13 @@ class ObjectServer:
             retry_config={"max_retries": 0},
         )
 
-    def stop(self) -> None:
-        """End it; what it kept is of no use to anybody."""
-        self._process.kill()
-        self._process.wait(PATIENCE)
-        # Some of its sockets have a fixed place.
-        for port in self._ports:
-            for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
-                left.unlink(missing_ok=True)
-
-    def _await(self) -> None:
+    def _await(self, process: subprocess.Popen[bytes], log: Path) -> None:
         """Make the bucket, and wait until a blob can be written."""
         deadline = time.monotonic() + PATIENCE
         while (trouble := self._trouble()) is not None:
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                log = self._log.read_text(errors="replace")[-2000:]
-                msg = f"the object server does not answer: {trouble}\n{log}"
+            if process.poll() is not None or time.monotonic() > deadline:
+                text = log.read_text(errors="replace")[-2000:]
+                msg = f"the object server does not answer: {trouble}\n{text}"
                 raise RuntimeError(msg)
             time.sleep(0.1)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from tests.objects.server import BUCKET, OWNER, ObjectServer, program
+from tests.proving.shared import started_once
 from tests.proving.skipping import skip_or_fail
 
 from streamfactory.arrowlog import Epoch
@@ -18,26 +19,29 @@ from streamfactory.arrowlog.harness import LogHarness
 from streamfactory.spi import Summary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from tests.objects.server import Identity
+    from tests.proving.shared import Run
 
     from streamfactory.arrowlog.disk import DiskLog
 
 SCHEMA = pa.schema([pa.field("number", pa.int64())])
 
 
-def serve(folder: Path) -> Iterator[ObjectServer]:
-    """A server for as long as the tests need it."""
+def serve(run: Run) -> ObjectServer:
+    """The server of a run of tests: started by the first process that needs it."""
     if program() is None:
         reason = "no object server: run: pip install 'streamfactory[dev]'"
         skip_or_fail(reason)
-    server = ObjectServer(folder)
-    try:
-        yield server
-    finally:
-        server.stop()
+
+    def start() -> dict[str, int]:
+        folder = run.folder / "objects"
+        folder.mkdir()
+        return {"port": ObjectServer.start(folder, run.process).port}
+
+    return ObjectServer(started_once(run, "object-server", start)["port"])
 
 
 def place() -> str:

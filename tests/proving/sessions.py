@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from tests.proving.java import java_or_skip, quick_options
+from tests.proving.shared import this_run
 
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
 from streamfactory.spark import prepare_environment, register
@@ -113,11 +114,11 @@ def own_spark() -> None:
 
 
 @pytest.fixture(scope="session")
-def object_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
-    """A real object store for all tests of a process."""
+def object_server(tmp_path_factory: pytest.TempPathFactory) -> ObjectServer:
+    """A real object store; all workers of a run share it."""
     from tests.objects.stage import serve
 
-    yield from serve(tmp_path_factory.mktemp("objects"))
+    return serve(this_run(tmp_path_factory))
 
 
 class Topic:

@@ -66,18 +66,21 @@ FIXTURES: Final = {
     "wheel": Shared(group="wheel"),
     "sdist": Shared(group="wheel"),
 }
-"""Tests that start a Spark of their own take turns: they are the group ``runs``. Those
-of pipelines are not in the group ``spark``: both series are long, and a second session
-starts in seconds. Of several groups a test is in the first."""
+"""Tests that start a Spark of their own take turns: they are the group ``runs``, of
+which there are `RUNS`. Those of pipelines are not in the group ``spark``: both series
+are long, and a second session starts in seconds. Of several groups a test is in the
+first."""
+RUNS: Final = 2
+"""Series of tests with a Spark of their own, by file. As one series they took longer
+than all other tests of their tier together."""
 COMPONENTS: Final = {
     name: one.component for name, one in FIXTURES.items() if one.component is not None
 }
 """What each expensive fixture starts."""
 _TIERS: Final = pytest.StashKey[frozenset[str]]()
 """The tiers that run a test."""
-_GROUP: Final = re.compile(
-    "@(?:{})$".format("|".join({s.group for s in FIXTURES.values() if s.group}))
-)
+_GROUPS: Final = "|".join({one.group for one in FIXTURES.values() if one.group})
+_GROUP: Final = re.compile(rf"@(?:{_GROUPS})(?:-\d)?$")
 """What xdist appends to the name of a test."""
 
 
@@ -154,7 +157,13 @@ def mark(items: Iterable[pytest.Item]) -> None:
         # A test has one group; every process has to come to the same one.
         groups = [one.group for one in shared if one.group is not None]
         if groups and item.config.pluginmanager.hasplugin("xdist"):
-            item.add_marker(pytest.mark.xdist_group(groups[0]))
+            item.add_marker(pytest.mark.xdist_group(_series(groups[0], item.path)))
+
+
+def _series(group: str, path: Path) -> str:
+    if group != "runs":
+        return group
+    return f"{group}-{zlib.crc32(path.name.encode()) % RUNS}"
 
 
 def _tiers(markers: set[str], components: set[str | None]) -> frozenset[str]:

@@ -320,14 +320,19 @@ def test_small_batches_are_gathered(
             assert pa.ipc.open_file(file).num_record_batches == 1
 
 
-def test_large_exports_have_many_parts(tmp_path: Path) -> None:
-    author = endless(300_000)
+@pytest.mark.parametrize("at_once", [1 << 20, 65_537, 40_000, 1_000])
+def test_large_exports_have_the_same_parts_however_their_rows_come(
+    at_once: int, tmp_path: Path
+) -> None:
+    author = endless(300_000, at_once=at_once)
     for suffix in ("parquet", "arrow"):
         path = tmp_path / f"out.{suffix}"
         assert exported(author, path).rows == 300_000
         assert ids(path) == [*range(300_000)]
     with (tmp_path / "out.arrow").open("rb") as file:
-        assert pa.ipc.open_file(file).num_record_batches == 5
+        reader = pa.ipc.open_file(file)
+        parts = [reader.get_batch(n).num_rows for n in range(reader.num_record_batches)]
+    assert parts == [65_536] * 4 + [300_000 - 4 * 65_536]
 
 
 def test_columns_that_parquet_has_not_are_reported(
@@ -409,13 +414,20 @@ def test_a_mistaken_output_is_refused(
     assert left(tmp_path) == []
 
 
-def endless(count: int, on_fetch: Callable[[int], None] = lambda _: None) -> Author:
-    """A stream of numbers, which tells where it is asked."""
+def endless(
+    count: int,
+    on_fetch: Callable[[int], None] = lambda _: None,
+    at_once: int = 1 << 20,
+) -> Author:
+    """A stream of numbers, which reports where it is read.
+
+    An answer has ``at_once`` rows, or fewer.
+    """
     author = Author(latest=count)
 
     def answer(start: int, end: int | None, limits: FetchLimits) -> Fetched:
         on_fetch(start)
-        most = min(limits.max_rows, count - start)
+        most = min(limits.max_rows, count - start, at_once)
         return rows(start, most, latest=count)
 
     author.always = answer

@@ -200,6 +200,8 @@ class NatsHarness:
 
     def write_messages(self, partition: int, messages: Sequence[Message]) -> None:
         async def publish(client: Client) -> None:
+            stream = client.jetstream(publish_async_max_pending=len(messages) + 1)
+            stored = []
             for message in messages:
                 headers = {
                     name: (value or b"").decode() for name, value in message.headers
@@ -207,11 +209,13 @@ class NatsHarness:
                 if message.key is not None:
                     key = base64.b64encode(message.key).decode()
                     headers["Streamfactory-Key"] = key
-                await client.jetstream().publish(
+                one = await stream.publish_async(
                     f"{self.topic}.{partition}",
                     str(message.number).encode(),
                     headers=headers or None,
                 )
+                stored.append(one)
+            await asyncio.gather(*stored)
 
         self._call(publish)
 

@@ -189,13 +189,15 @@ class RedisHarness:
         self.write_messages(partition, [Message(number) for number in numbers])
 
     def write_messages(self, partition: int, messages: Sequence[Message]) -> None:
+        entries = []
         for message in messages:
             fields: dict[str, Any] = {"value": str(message.number)}
             if message.key is not None:
                 fields["key"] = message.key
             if message.timestamp_ms is not None:
                 fields["stored"] = message.timestamp_ms * 1000
-            self._append(partition, {**fields, **dict(message.headers)})
+            entries.append({**fields, **dict(message.headers)})
+        self._append(partition, *entries)
 
     def numbers(self, rows: pa.RecordBatch) -> list[int]:
         return [int(value) for value in rows.column("value").to_pylist()]
@@ -219,8 +221,8 @@ class RedisHarness:
 
     def gap(self, partition: int, offsets: int) -> None:
         with connect(self._address()) as client:
-            for _ in range(offsets):
-                client.xdel(self._key(partition), self._append(partition, {"n": "0"}))
+            added = self._append(partition, *[{"n": "0"}] * offsets)
+            client.xdel(self._key(partition), *added)
 
     def stop(self) -> None:
         assert RedisHarness._server is not None
@@ -270,13 +272,17 @@ class RedisHarness:
             described = {"incarnation": uuid.uuid4().hex, "partitions": partitions}
             client.hset(self._key("topic"), mapping=described)
 
-    def _append(self, partition: int, fields: Mapping[str, Any]) -> Any:
-        """Add an entry, stored now; its id."""
+    def _append(self, partition: int, *entries: Mapping[str, Any]) -> Any:
+        """Add entries, stored now; their ids."""
         with connect(self._address()) as client:
-            number = int(self._last(client, partition)) + 1
+            first = int(self._last(client, partition)) + 1
             seconds, micros = client.time()
-            stored = {"stored": seconds * 1_000_000 + micros, **fields}
-            return client.xadd(self._key(partition), stored, id=f"0-{number}")
+            now = seconds * 1_000_000 + micros
+            adding = client.pipeline(transaction=False)
+            for number, fields in enumerate(entries, first):
+                stored = {"stored": now, **fields}
+                adding.xadd(self._key(partition), stored, id=f"0-{number}")
+            return adding.execute()
 
     def _last(self, client: Any, partition: int) -> str:
         """The number of the last entry that a partition got."""
