@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -151,9 +152,7 @@ CALLS: Final[dict[str, Callable[[HostileClient, str], Any]]] = {
         position='{"version":1}',
     ),
     **{
-        f"{name} with {member}": lambda c, t, call=call, member=member: call(
-            c, t, **{member: SHORTENING[member]}
-        )
+        f"{name} with {member}": partial(call, **{member: SHORTENING[member]})
         for name, call in (("commit", _commit), ("DoExchange, commits", _session))
         for member in SHORTENING
     },

@@ -185,16 +185,16 @@ def test_generated_pairs_are_kept_or_refused_alike(
     wanted = pa.schema([("x", want)])
     if way == "put":
         wanted = canonical_schema(wanted, dictionaries=True)
-    refused: SchemaMismatch | None = None
+    expected: pa.RecordBatch | SchemaMismatch
     try:
         expected = conform(rows, wanted)
     except SchemaMismatch as error:
-        refused = error
-    if refused is not None:
+        expected = error
+    if isinstance(expected, SchemaMismatch):
         with pytest.raises(SchemaMismatch) as caught:
             getattr(ways, way)(pa.Table.from_batches([rows]), want)
         found = (caught.value.what, caught.value.row)
-        assert found == (refused.what, refused.row)
+        assert found == (expected.what, expected.row)
         return
     stored = getattr(ways, way)(pa.Table.from_batches([rows]), want)
     assert is_same(expected.column(0).to_pylist(), stored["x"].to_pylist())
