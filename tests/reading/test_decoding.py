@@ -309,7 +309,7 @@ def test_rows_of_another_schema_name_the_column() -> None:
         assert caught.value.what == "column 'verse' is not in the declared schema"
         with pytest.raises(SchemaMismatch) as caught:
             odd(lambda _: Decoded(other), *values)
-        what = "column 'word' is int64, declared string: values are not converted to"
+        what = "column 'word' is bigint, declared string: values are not converted to"
         assert caught.value.what.startswith(what)
 
 
