@@ -201,6 +201,7 @@ def test_two_queries_of_one_sink_write_both(
 @pytest.mark.long("four queries")
 def test_a_query_stopped_within_an_epoch_continues(query: Query, topic: Topic) -> None:
     rows = fill(topic)
+    query.options["stream.file.inline.bytes"] = "0"  # rows that are seen while staged
     staged = 0
     for _ in range(3):
         running = query.start(query.frame(maxOffsetsPerTrigger="15"))

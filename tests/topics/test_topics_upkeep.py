@@ -48,7 +48,7 @@ def test_a_sound_topic_is_verified(place: Place, topics: Command) -> None:
 def test_a_damaged_topic_ends_with_status_1(
     disk: Place, topics: Command, tmp_path: Path
 ) -> None:
-    stream = disk.numbers("clicks", 1000)
+    stream = disk.numbers("clicks", 10_000)
     disk.write("clicks", {"id": [1, 2]})
     segments = sorted((tmp_path / "topics").rglob("data/*.arrow"))
     largest = max(segments, key=lambda path: path.stat().st_size)
@@ -63,15 +63,27 @@ def test_a_damaged_topic_ends_with_status_1(
 
 
 def test_small_files_are_merged(disk: Place, topics: Command) -> None:
+    files = {"stream__file__inline__bytes": "0"}
     for number in range(10):
-        disk.write("clicks", {"id": [number]})
+        disk.write("clicks", {"id": [number]}, **files)
     stream = disk.stream("clicks")
     done = topics("compact", stream, "--json").json
     assert (done["before"]["segments"], done["after"]["segments"]) == (10, 1)
     assert topics("verify", stream, "--json").json["rows"] == 10
     for number in range(2):
-        disk.write("clicks", {"id": [number]})
+        disk.write("clicks", {"id": [number]}, **files)
     assert "segments 3 to 1" in topics("compact", stream).out
+
+
+def test_rows_within_records_are_moved_to_a_file(disk: Place, topics: Command) -> None:
+    for number in range(10):
+        disk.write("clicks", {"id": [number]})
+    stream = disk.stream("clicks")
+    done = topics("compact", stream, "--json").json
+    facts = [done[when] for when in ("before", "after")]
+    assert [one["inline segments"] for one in facts] == [10, 0]
+    assert [one["segments"] for one in facts] == [0, 1]
+    assert topics("verify", stream, "--json").json["rows"] == 10
 
 
 def test_a_log_in_memory_has_nothing_to_compact(memory: Place, topics: Command) -> None:
