@@ -319,8 +319,10 @@ class _MemoryStage(SoundStage):
         self._log.check_partition(partition)
         if rows.num_rows:
             # They outlive the call, and the memory may be the caller's.
-            kept = self._validator.validated(unshared(rows.batch))
-            self._rows.append((partition, kept))
+            kept = unshared(rows.batch)
+            if kept is not rows.batch:  # which may have changed since it was validated
+                rows = self._validator.validated(kept)
+            self._rows.append((partition, rows))
 
     def seal(self, *, carried: bool = False) -> Staged:
         self._log.put_staged(self._attempt, tuple(self._rows))

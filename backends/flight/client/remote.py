@@ -68,7 +68,7 @@ class RemoteLog(WritableLog):
 
     def bounds(self) -> Sequence[PartitionBounds]:
         topic = self.connection.call("describe", m.Topic(self.name), m.TopicDescription)
-        return [PartitionBounds(p.id, p.earliest, p.latest) for p in topic.partitions]
+        return topic.partitions
 
     def offsets_at(
         self, timestamp_ms: int, partitions: Collection[int]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 # The codec evaluates annotations.
+from streamfactory.arrowlog.values import PartitionBounds  # noqa: TC001
 from streamfactory.backends.flight.protocol.codec import Digest  # noqa: TC001
 
 # --- reading -----------------------------------------------------------------------
@@ -349,15 +350,6 @@ class OffsetsAt:
 
 
 # --- responses ---------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionBounds:
-    """One partition at one moment."""
-
-    id: int
-    earliest: int
-    latest: int
 
 
 @dataclass(frozen=True, slots=True)

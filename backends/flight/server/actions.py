@@ -96,10 +96,7 @@ def _describe(store: ServedStore, request: m.Topic) -> m.TopicDescription:
 
 
 def _description(log: Log, schema: str | None = None) -> m.TopicDescription:
-    bounds = tuple(
-        m.PartitionBounds(partition.id, partition.earliest, partition.latest)
-        for partition in log.bounds()
-    )
+    bounds = tuple(log.bounds())
     return m.TopicDescription(log.name, log.incarnation, bounds, schema)
 
 

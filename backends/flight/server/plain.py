@@ -16,7 +16,6 @@ import pyarrow.flight as fl
 from streamfactory.backends.flight.protocol.codec import encode
 from streamfactory.backends.flight.protocol.messages import (
     Appended,
-    PartitionBounds,
     Received,
     Ticket,
 )
@@ -66,9 +65,7 @@ def flight_info(log: Log, location: str) -> fl.FlightInfo:
             partition.latest,
             incarnation=log.incarnation,
         )
-        bounds = encode(
-            PartitionBounds(partition.id, partition.earliest, partition.latest)
-        )
+        bounds = encode(partition)
         endpoints.append(
             fl.FlightEndpoint(encode(ticket), [location], app_metadata=bounds)
         )

@@ -34,7 +34,7 @@ from streamfactory.spi import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from streamfactory.arrowlog import Log, LogStore
     from streamfactory.backends.flight.server.limits import StagedBytes, UploadRules
@@ -162,15 +162,19 @@ class Uploads:
         log = open_topic(self._store, writer.topic, writer.incarnation)
         inline: list[Staged] = []
         try:
-            staged = self._found(log, sealed)
-            if staged is None:
+            known = self._known(log, sealed)
+            if known is None:
                 return self._repeated(log, epoch_of(writer, epoch, ()))
-            for text in filter(None, map(_inline, sealed)):
-                parts = decode_rows(text, log.validator, self._rules.batch_bytes)
-                inline.append(self._staged_now(log, parts, client))
+            staged: list[Staged] = []
+            for one in sealed:
+                text = _inline(one)
+                if text is not None:
+                    parts = decode_rows(text, log.validator, self._rules.batch_bytes)
+                    inline.append(self._staged_now(log, parts, client))
+                staged.append(known[one.attempt] if text is None else inline[-1])
             if rows is not None:
                 inline.append(self._staged_now(log, rows, client))
-            staged += inline
+                staged.append(inline[-1])
             with self._deciding(log, staged):
                 committed = log.commit(epoch_of(writer, epoch, staged))
         except BaseException:
@@ -185,13 +189,15 @@ class Uploads:
             log.retain(retention_of(writer.retention), {})
         return committed_message(committed)
 
-    def _found(self, log: Log, sealed: Sequence[m.Sealed]) -> list[Staged] | None:
-        """What attempts have sealed here; None if one of them is unknown."""
-        keys = [(log.incarnation, s.attempt) for s in sealed if _inline(s) is None]
+    def _known(
+        self, log: Log, sealed: Sequence[m.Sealed]
+    ) -> Mapping[str, Staged] | None:
+        """What attempts have sealed here, by attempt; None if one is unknown."""
+        attempts = [one.attempt for one in sealed if _inline(one) is None]
         with self._lock:
-            if not all(key in self._sealed for key in keys):
-                return None
-            return [self._sealed[key].staged for key in keys]
+            found = {a: self._sealed.get((log.incarnation, a)) for a in attempts}
+        known = {a: one.staged for a, one in found.items() if one is not None}
+        return known if len(known) == len(found) else None
 
     def _repeated(self, log: Log, epoch: Epoch) -> m.Committed:
         """The answer to an epoch whose attempts are unknown: it was committed before.

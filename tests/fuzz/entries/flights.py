@@ -21,7 +21,7 @@ import pyarrow.flight as fl
 from tests.fuzz import mutating
 from tests.fuzz.entries.base import Entry
 
-from streamfactory.arrowlog import Epoch
+from streamfactory.arrowlog import Epoch, PartitionBounds
 from streamfactory.backends.flight.client.checkpoints import RemoteCheckpointStore
 from streamfactory.backends.flight.client.connection import Connection
 from streamfactory.backends.flight.client.remote import RemoteLog, RemoteLogStore
@@ -86,11 +86,9 @@ REQUESTS: Final[dict[str, tuple[Any, ...]]] = {
     "checkpoints-save": (m.SaveCheckpoint("g", "0-of-1", "o", 1, _TEXT),),
 }
 ANSWERS: Final = (
-    m.TopicDescription(
-        TOPIC, "i", (m.PartitionBounds(0, 0, 3),), encode_schema(SCHEMA)
-    ),
+    m.TopicDescription(TOPIC, "i", (PartitionBounds(0, 0, 3),), encode_schema(SCHEMA)),
     m.Names((TOPIC,)),
-    m.Descriptions((m.TopicDescription(TOPIC, "i", (m.PartitionBounds(0, 0, 3),)),)),
+    m.Descriptions((m.TopicDescription(TOPIC, "i", (PartitionBounds(0, 0, 3),)),)),
     m.Offsets({TOPIC: {0: 1, 1: None}}),
     m.Committed(m.LastCommit(1, 3, None, _TEXT), (m.Placed(0, 0, 3),)),
     m.Checkpoints({"0-of-1": m.SavedCheckpoint(1, _TEXT)}),
