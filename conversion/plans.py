@@ -8,6 +8,7 @@ The rest of the framework uses `conform`.
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, final
 
@@ -111,16 +112,18 @@ class Planner:
         unknown = [f"{parent}{name}" for name in names if name not in declared]
         if unknown and not self._drops:
             _refuse_unknown(unknown)
+        counts = Counter(names)
+        places = {name: index for index, name in enumerate(names)}
         found: list[int | None] = []
         for field in wanted:
-            path, count = f"{parent}{field.name}", names.count(field.name)
+            path, count = f"{parent}{field.name}", counts[field.name]
             if count > 1:
                 msg = f"the rows have {count} columns named {path!r}"
                 raise SchemaMismatch(msg)
             if not count and not field.nullable:
                 msg = f"column {path!r} is missing, but not nullable"
                 raise SchemaMismatch(msg)
-            found.append(names.index(field.name) if count else None)
+            found.append(places[field.name] if count else None)
         return found
 
     def plan(self, path: str, have: pa.DataType, want: pa.DataType) -> Step | None:

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
 _CREATED: Final = Commit(0, "0", None)
 """Before the first snapshot: sequence numbers start with 1."""
+_LAST_MS: Final = 253_402_300_800_000
+"""The year 10000: later times are damaged."""
 _FORMATS: Final = (
     "rewrite the table with Parquet data files and position deletes in Parquet: others "
     "are not supported"
@@ -338,7 +340,10 @@ def _sequence(snapshot: Snapshot) -> int:
 
 
 def _commit(snapshot: Snapshot) -> Commit:
-    return Commit(_sequence(snapshot), str(snapshot.snapshot_id), snapshot.timestamp_ms)
+    time = snapshot.timestamp_ms
+    known = 0 <= time < _LAST_MS
+    number = _sequence(snapshot)
+    return Commit(number, str(snapshot.snapshot_id), time if known else None)
 
 
 def _is_live(entry: ManifestEntry) -> bool:

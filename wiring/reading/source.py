@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections import Counter
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -347,9 +348,10 @@ class Source:
             raise
         names, complaint = list(base.names), None
         wanted = names if self._fields is None else list(self._fields)
-        missing = [name for name in wanted if name not in names]
-        added_names = [field.name for field in added]
-        twice = [name for name in wanted if (wanted + added_names).count(name) > 1]
+        known = frozenset(names)
+        missing = [name for name in wanted if name not in known]
+        counts = Counter([*wanted, *(field.name for field in added)])
+        twice = [name for name in wanted if counts[name] > 1]
         if not wanted:
             complaint = "no columns are selected"
         elif missing:
