@@ -78,14 +78,6 @@ ALERTS: Final = (
         f"{_WHERE}: the lag grows; it is {{{{ $value }}}} offsets",
     ),
     Alert(
-        "StreamfactoryTransactionOpen",
-        f"{_name(v.READ_WAITING)} > 0",
-        "10m",
-        "warning",
-        "{{ $labels.stream }}, partition {{ $labels.partition }}: {{ $value }} offsets "
-        "wait for an open transaction",
-    ),
-    Alert(
         "StreamfactoryLoss",
         f"{_rose(v.READ_LOSSES, '15m')} or {_rose(v.SPOOL_LOSSES, '15m')}",
         "0m",
@@ -109,6 +101,14 @@ ALERTS: Final = (
         "0m",
         "critical",
         f"{_WHERE}: commits fail",
+    ),
+    Alert(
+        "StreamfactoryTransactionOpen",
+        f"{_name(v.READ_WAITING)} > 0",
+        "10m",
+        "warning",
+        "{{ $labels.stream }}, partition {{ $labels.partition }}: {{ $value }} offsets "
+        "wait for an open transaction",
     ),
     Alert(
         "StreamfactoryEpochMismatch",
