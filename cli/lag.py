@@ -20,7 +20,7 @@ from streamfactory.spi import StreamError, Unsupported
 from streamfactory.wiring.core.bounded import concurrently
 from streamfactory.wiring.core.defects import with_code
 from streamfactory.wiring.core.plain import total
-from streamfactory.wiring.reading.lag import lag_text
+from streamfactory.wiring.reading.lag import lag_text, waiting_of
 
 if TYPE_CHECKING:
     import threading
@@ -183,4 +183,5 @@ def _remarks(lag: Document) -> str:
         if one.remark is not None:
             word = one.remark.lstrip("0123456789 ")
             found[word] = found.get(word, 0) + 1
-    return ", ".join(f"{count(n, 'partition')} {word}" for word, n in found.items())
+    texts = [f"{count(n, 'partition')} {word}" for word, n in found.items()]
+    return ", ".join(filter(None, [*texts, waiting_of(lag["partitions"])]))

@@ -62,6 +62,13 @@ class PartitionInfo:
         """Where a reader starts that has no position in this partition."""
         return self.earliest if self.begin is None else self.begin
 
+    @property
+    def waiting(self) -> int:
+        """Offsets that were written, and that no reader can read yet."""
+        if self.written is None or self.latest is None:
+            return 0
+        return max(0, self.written - self.latest)
+
 
 class Extent(NamedTuple):
     """A run of offsets that can hold messages (see `fetch_extents`).
@@ -200,6 +207,18 @@ class MetadataProvider(ABC):
 
         Raises:
             DataLossError: data_loss; what the range held is no longer listed.
+        """
+        return None
+
+    def fetch_written_at(self, partition: Partition, offset: int) -> int | None:
+        """Return when the message at an offset was written, also if it cannot be read.
+
+        Called for the first message of an open transaction, when a person looks at a
+        partition or a log line is written. Override it if `PartitionInfo.written` is
+        set. The default does not know.
+
+        Returns:
+            Milliseconds since the epoch, UTC; None if unknown.
         """
         return None
 

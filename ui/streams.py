@@ -35,6 +35,7 @@ from streamfactory.wiring.decoding.deadletters import DEAD_LETTER_SCHEMA
 from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.reading.raw_messages import as_raw
 from streamfactory.wiring.reading.source import Source
+from streamfactory.wiring.reading.waiting import waiting_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -128,6 +129,9 @@ def partitions(name: str) -> Document:
                     "held": number,
                     "state": info.state.value,
                     "incarnation": info.incarnation,
+                    "waiting": waiting_text(
+                        info.waiting, source.metadata.waiting_since(info)
+                    ),
                 }
                 for info, number in zip(infos, held, strict=True)
             ],

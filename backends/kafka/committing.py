@@ -131,9 +131,8 @@ class EpochCommitter(StreamCommitter):
                     if time.monotonic() - begun > timeout:
                         timeout *= 2
             except WriterFenced:
-                held = self._held
-                if held is not None and held.epoch >= wanted.epoch:
-                    return held
+                # Also if the later instance has committed this epoch: its rows are
+                # others (rule W3).
                 raise
             except (KafkaException, StreamTimeout) as error:
                 self._drop_or_raise(error, deadline)

@@ -11,6 +11,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from confluent_kafka import (
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
     ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaException,
@@ -22,6 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its 
     OffsetSpec,
 )
 
+from streamfactory.backends.kafka.client_pool import consumer_settings
 from streamfactory.backends.kafka.clients import (
     Watch,
     brokers,
@@ -60,6 +63,8 @@ _SLICE: Final = 0.05
 _PAUSE: Final = 0.1
 _REFRESH: Final = 0.5
 """Seconds between metadata refreshes, and of one, while a broker is unreachable."""
+_LOOK: Final = 5.0
+"""Seconds for the first message of an open transaction."""
 _PROPAGATION: Final = 5.0
 """Seconds for which a topic that is read may be unknown to a broker: as consumers."""
 _AT_ONCE: Final = 500
@@ -339,6 +344,21 @@ class KafkaMetadata(MetadataProvider):
             for one in answer.topic_partitions:
                 if one.error is not None:
                     raise failure(one.error, doing)
+
+    def fetch_written_at(self, partition: Partition, offset: int) -> int | None:
+        settings = consumer_settings(self._config, "streamfactory-waiting", Watch())
+        settings["isolation.level"] = "read_uncommitted"
+        settings["enable.partition.eof"] = False
+        client = Consumer(settings)
+        try:
+            client.assign([TopicPartition(partition.topic, partition.id, offset)])
+            message = client.poll(_LOOK)
+        finally:
+            client.close()
+        if message is None or message.error() is not None:
+            return None
+        kind, millis = message.timestamp()
+        return None if kind == TIMESTAMP_NOT_AVAILABLE else int(millis)
 
     def fetch_groups(self) -> Sequence[str]:
         timeout = self._config["connection.timeout.millis"] / 1000

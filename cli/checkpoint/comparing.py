@@ -137,7 +137,7 @@ def partition_lines(lags: Sequence[PartitionLag]) -> Iterator[str]:
             number(lag.latest),
             number(lag.behind),
             *([number(lag.commits)] if shown else []),
-            lag.remark or "",
+            lag.remarks,
         )
         for lag in lags
     ]

@@ -17,12 +17,14 @@ from streamfactory.cli.topics.columns import (
 )
 from streamfactory.spi import SchemaUnknown
 from streamfactory.wiring.core.plain import total
+from streamfactory.wiring.reading.waiting import waiting_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from streamfactory.cli.printing import Printer
     from streamfactory.spi import PartitionInfo
+    from streamfactory.wiring.reading.metadata import Metadata
     from streamfactory.wiring.topics.admin import Admin, Overview
 
 Document = dict[str, Any]
@@ -93,13 +95,13 @@ def _topic(admin: Admin) -> Document:
     return {
         "topic": admin.topic,
         "rows": rows_of(infos),
-        "partitions": [_partition(info) for info in infos],
+        "partitions": [_partition(info, admin.metadata) for info in infos],
         "schema": schema,
         "facts": dict(admin.facts()),
     }
 
 
-def _partition(info: PartitionInfo) -> Document:
+def _partition(info: PartitionInfo, metadata: Metadata) -> Document:
     return {
         "partition": info.partition.id,
         "earliest": info.earliest,
@@ -107,6 +109,9 @@ def _partition(info: PartitionInfo) -> Document:
         "rows": rows_of([info]),
         "state": info.state,
         "incarnation": info.incarnation,
+        "written": info.latest if info.written is None else info.written,
+        "waiting": info.waiting,
+        "waiting_since": metadata.waiting_since(info),
     }
 
 
@@ -134,6 +139,11 @@ def _topic_lines(document: Document) -> Iterator[str]:
     ]
     width = 5 if alone else 6
     yield from table([row[:width] for row in (head, *cells)])
+    for p in partitions:
+        if p["waiting"]:
+            text = waiting_text(p["waiting"], p["waiting_since"])
+            where = f"partition {p['partition']}, written up to {p['written']}"
+            yield f"{where}: {text}"
     yield ""
     yield from schema_lines(document["schema"])
     facts = {k: v for k, v in document["facts"].items() if k != "incarnation"}

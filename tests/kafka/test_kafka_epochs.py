@@ -190,8 +190,9 @@ def test_a_zombie_that_initialises_again_does_not_disturb_its_successor(
                 with pytest.raises(WriterFenced):
                     commit(zombie, one, epoch, 66)
                 assert commit(living, other, epoch, epoch * 10)
-            # What exists already has no effect, whoever asks.
-            assert not zombie.commit(3, [stage(one, 3, 30)])
+            # Also of an epoch that exists: its rows are those of the other.
+            with pytest.raises(WriterFenced):
+                zombie.commit(3, [stage(one, 3, 30)])
     assert values(kafka, topic) == [b"1", b"10", b"20", b"30"]
 
 

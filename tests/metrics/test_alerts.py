@@ -22,7 +22,14 @@ from streamfactory.conformance.specimens import forgetful
 from streamfactory.spark.checkpoints import SinkCommit
 from streamfactory.spark.pipelines.counting import PipelineTally
 from streamfactory.spark.pipelines.progress import batch_of
-from streamfactory.spi import Decoder, Fetched, Loss, envelope_schema, hookimpl
+from streamfactory.spi import (
+    Decoder,
+    Fetched,
+    Loss,
+    PartitionInfo,
+    envelope_schema,
+    hookimpl,
+)
 from streamfactory.wiring.config.configure import configure
 from streamfactory.wiring.config.definition import from_mapping
 from streamfactory.wiring.metrics.alerts import ALERTS, Alert, rules_text
@@ -204,6 +211,23 @@ def record_commits(folder: Path) -> Recording:
     return found
 
 
+def record_a_transaction() -> Recording:
+    """A transaction that stays open, behind which messages wait."""
+    found, author = Recording("transaction"), Author()
+    author.infos = [PartitionInfo(PARTITION_0, 0, 5)]
+    with author.open() as stream:
+        found.minute()
+        found.expect()
+        author.infos = [PartitionInfo(PARTITION_0, 0, 5, written=9)]
+        for minute in range(12):
+            stream.lag()
+            found.minute()
+            if minute == 5:
+                found.expect()  # a transaction of minutes is usual
+        found.expect("StreamfactoryTransactionOpen")
+    return found
+
+
 def record_a_spool(folder: Path) -> Recording:
     """A spool with a bound, which fills, blocks its receiver and is released."""
     found = Recording("spool")
@@ -309,6 +333,7 @@ def test_each_rule_fires_when_it_should_and_is_quiet_otherwise(
         lambda: record_growing_lag(reader_of),
         lambda: record_bad_messages(reader_of),
         lambda: record_commits(tmp_path / "commits"),
+        record_a_transaction,
         lambda: record_a_spool(tmp_path),
         record_a_pipeline,
     ]

@@ -103,6 +103,14 @@ ALERTS: Final = (
         f"{_WHERE}: commits fail",
     ),
     Alert(
+        "StreamfactoryTransactionOpen",
+        f"{_name(v.READ_WAITING)} > 0",
+        "10m",
+        "warning",
+        "{{ $labels.stream }}, partition {{ $labels.partition }}: {{ $value }} offsets "
+        "wait for an open transaction",
+    ),
+    Alert(
         "StreamfactoryEpochMismatch",
         _rose(v.COMMIT_MISMATCHES, "15m"),
         "0m",

@@ -130,6 +130,15 @@ READ_LAG_SECONDS: Final = _gauge(
     _PARTITION,
 )
 
+READ_WAITING: Final = _gauge(
+    "read.waiting.offsets",
+    "Offsets that were written and cannot be read yet, behind the first message of an "
+    "open transaction, when the partitions were last looked up; absent if there are "
+    "none.",
+    "offsets",
+    _PARTITION,
+)
+
 # --- writing: one series for each stream that is a sink -----------------------------
 
 WRITE_ROWS: Final = _counter(

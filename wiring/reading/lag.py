@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
 from streamfactory.spi import PartitionState
 from streamfactory.wiring.reading.losses import was_recreated
+from streamfactory.wiring.reading.waiting import waiting_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from streamfactory.spi import Partition, PartitionInfo, Position
     from streamfactory.wiring.reading.metadata import Metadata
     from streamfactory.wiring.reading.source import Source
@@ -29,6 +32,16 @@ class PartitionLag:
     """``new``, ``vanished``, ``recreated``, ``beyond latest`` or ``N expired``."""
     commits: int | None = None
     """Commits from ``offset`` to ``latest``, of tables; None if unknown."""
+    waiting: int = 0
+    """Offsets after ``latest`` that wait for an open transaction."""
+    waiting_since: str | None = None
+    """When the first of them was written, in UTC; None if unknown."""
+
+    @property
+    def remarks(self) -> str:
+        """The remark, and what waits; empty if there is neither."""
+        texts = (self.remark, waiting_text(self.waiting, self.waiting_since))
+        return ", ".join(text for text in texts if text)
 
 
 def measure_lag(position: Position, source: Source) -> list[PartitionLag]:
@@ -40,7 +53,24 @@ def measure_lag(position: Position, source: Source) -> list[PartitionLag]:
     """
     source.metadata.check_position(position)
     infos = source.metadata.partitions(known=position)
-    return [_lag(source.metadata, info, position) for info in infos]
+    return [_with_waiting(source.metadata, info, position) for info in infos]
+
+
+def waiting_of(lags: Iterable[PartitionLag]) -> str:
+    """What waits in all partitions, since the earliest time; empty if nothing does."""
+    found = [lag for lag in lags if lag.waiting]
+    since = min((lag.waiting_since for lag in found if lag.waiting_since), default=None)
+    return waiting_text(sum(lag.waiting for lag in found), since)
+
+
+def _with_waiting(
+    metadata: Metadata, info: PartitionInfo, position: Position
+) -> PartitionLag:
+    lag = _lag(metadata, info, position)
+    if not info.waiting:
+        return lag
+    since = metadata.waiting_since(info)
+    return replace(lag, waiting=info.waiting, waiting_since=since)
 
 
 def _lag(metadata: Metadata, info: PartitionInfo, position: Position) -> PartitionLag:

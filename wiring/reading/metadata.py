@@ -21,10 +21,14 @@ from streamfactory.spi import (
     Position,
     PositionRefused,
     SchemaUnknown,
+    StreamError,
     StreamTimeout,
     TopicNotFound,
 )
+from streamfactory.wiring.core.guard import log
+from streamfactory.wiring.metrics.registry import registry
 from streamfactory.wiring.options.patterns import matching_topics
+from streamfactory.wiring.reading.waiting import WaitingOffsets, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -68,6 +72,8 @@ class Metadata:
         self._cancelled = cancelled
         self._provider: MetadataProvider | None = None
         self._known: dict[Partition, PartitionInfo] = {}
+        self._waiting = WaitingOffsets(config.name)
+        registry.track(self, self._waiting)
         self._replayable = factory.claims().replayable
         self.sparse = factory.SPARSE_OFFSETS
         """Whether most offsets hold no message."""
@@ -153,7 +159,28 @@ class Metadata:
         ]
         with self._lock:
             self._known = met | chosen
+        now = self._guard.clock.now()
+        self._waiting.observe([*chosen.values()], now, self.waiting_since)
         return sorted([*chosen.values(), *gone], key=attrgetter("partition"))
+
+    def waiting_since(self, info: PartitionInfo) -> str | None:
+        """Return when the first message was written that cannot be read yet.
+
+        None if unknown: it is shown with something else, so an error is no reason to
+        show nothing.
+        """
+        latest = info.latest
+        if not info.waiting or latest is None:
+            return None
+        try:
+            found = self._ask(
+                "fetch the time of a message",
+                lambda p: p.fetch_written_at(info.partition, latest),
+            )
+        except StreamError as error:
+            log.info("partition %s: %s", info.partition, error)
+            return None
+        return time_text(found)
 
     def info(
         self, partition: Partition, closed: threading.Event | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from time import perf_counter
 from typing import TYPE_CHECKING, TypeVar, final
 
@@ -14,6 +14,7 @@ from streamfactory.spi import (
     IncarnationChanged,
     OffsetOutOfRange,
     Position,
+    StreamError,
 )
 from streamfactory.spi.consumer import NO_STARTS
 from streamfactory.wiring.metrics.registry import registry
@@ -60,6 +61,7 @@ class AuthoredGroup(GroupReader):
         self._members: dict[Partition, _Assigned] = {}
         self._starts = NO_STARTS
         self._counters = Counters()
+        self._next_look = 0.0
         self._closed = threading.Event()
         self._incarnations = MemberIncarnations(source, self._closed)
         self._waiting: tuple[Partition, Fetched] | None = None
@@ -80,6 +82,7 @@ class AuthoredGroup(GroupReader):
                 self._fetch(limits)
                 self._refuse_recreated()
             if self._waiting is None:
+                self._look_at_partitions()
                 return None
             partition, fetched = self._waiting
             fetched = self._call(lambda: checked_answer(fetched))
@@ -142,6 +145,15 @@ class AuthoredGroup(GroupReader):
         finally:
             counters.fetches += 1
             counters.fetch_seconds += perf_counter() - began
+
+    def _look_at_partitions(self) -> None:
+        """Look at the partitions while nothing arrives: a transaction may be open."""
+        now = self._source.clock.now()
+        if now >= self._next_look:
+            every = self._source.config["metadata.refresh.millis"] / 1000
+            self._next_look = now + every
+            with suppress(StreamError):  # the member has its own
+                self._source.metadata.partitions()
 
     def _refuse_recreated(self, among: set[Partition] | None = None) -> None:
         """Raise the error of a partition that was recreated since it was read."""

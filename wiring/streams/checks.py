@@ -26,7 +26,7 @@ from streamfactory.wiring.core.defects import InternalError
 from streamfactory.wiring.core.guard import Guard
 from streamfactory.wiring.core.plain import total
 from streamfactory.wiring.plugins.manager import default_manager
-from streamfactory.wiring.reading.lag import lag_text, measure_lag
+from streamfactory.wiring.reading.lag import lag_text, measure_lag, waiting_of
 from streamfactory.wiring.reading.source import Source
 from streamfactory.wiring.reading.starts import starting_offsets
 
@@ -267,7 +267,9 @@ class StreamCheck:
         unknown = "" if len(known) == len(lags) else ", some unknown"
         commits = total(lag.commits for lag in lags) if lags else None
         behind = lag_text(sum(known), commits, "offset")
-        return f"{behind}, where a new reader starts{unknown}"
+        waiting = waiting_of(lags)
+        more = f"; {waiting}" if waiting else ""
+        return f"{behind}, where a new reader starts{unknown}{more}"
 
     def _run_close(self) -> Step:
         if self._hung:
