@@ -26,7 +26,6 @@ from streamfactory.arrowlog.values import (
     Staged,
 )
 from streamfactory.arrowlog.writers import committed_before, idle_writers
-from streamfactory.conversion.arrays import unshared
 from streamfactory.spi import (
     BatchValidator,
     LastCommit,
@@ -318,9 +317,7 @@ class _MemoryStage(SoundStage):
         check_schema(rows.batch, self._log.schema)
         self._log.check_partition(partition)
         if rows.num_rows:
-            # They outlive the call, and the memory may be the caller's.
-            kept = self._validator.validated(unshared(rows.batch))
-            self._rows.append((partition, kept))
+            self._rows.append((partition, rows))
 
     def seal(self, *, carried: bool = False) -> Staged:
         self._log.put_staged(self._attempt, tuple(self._rows))
