@@ -13,6 +13,7 @@ from tests.specimens import PARTITION_0, Author, decoding, envelopes
 import streamfactory
 from streamfactory.conversion.conform import conform
 from streamfactory.spi import Decoded, SchemaMismatch, envelope_schema
+from streamfactory.spi.ddl import type_text
 from streamfactory.wiring.core.canonical import canonical_schema
 from streamfactory.wiring.streams.opening import open_sink
 from streamfactory.wiring.testing.faults import Faults
@@ -275,7 +276,7 @@ def test_casts_that_lose_something_name_the_column_and_both_types(
 ) -> None:
     with pytest.raises(SchemaMismatch) as caught:
         conform(one(values, have), wanting(want))
-    what = f"column 'x' is {have}, declared {want}: {reason}"
+    what = f"column 'x' is {type_text(have)}, declared {type_text(want)}: {reason}"
     assert caught.value.what.startswith(what)
 
 

@@ -134,7 +134,7 @@ def test_encoder_sees_one_schema_whatever_the_batches_have(
         writer.write(pa.RecordBatch.from_pydict({"n": ["a"]}))
         with pytest.raises(SchemaMismatch) as caught:
             writer.write(pa.RecordBatch.from_pydict({"n": [["b"]]}))
-        assert caught.value.what.startswith("column 'n' is list<item: string>, decla")
+        assert caught.value.what.startswith("column 'n' is array<string>, declared st")
         assert caught.value.stream == "memory:clicks"
         assert writer.commit().summary.rows == 1
 
