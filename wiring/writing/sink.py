@@ -311,7 +311,8 @@ class Sink(Closing):
             epoch=number,
             kind=WriteKind.BATCH,
             committer=committer,
-            shared=False,
+            # A stream that stores nothing may hold the rows beyond this call.
+            shared=not self.claims.durable,
         )
         with closing(writer):
             for batch in rows.to_batches() if isinstance(rows, pa.Table) else [rows]:
