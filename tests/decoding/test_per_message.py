@@ -139,7 +139,10 @@ def test_what_the_decoder_needs_is_no_fault_of_the_message() -> None:
 
 
 def test_what_a_decoder_raises_is_an_error_of_it_without_its_text() -> None:
-    class Broken(Parsing):
+    class Broken(MessageDecoder):
+        def schema(self) -> pa.Schema:
+            return SCHEMA
+
         def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
             msg = "card 4111 1111 1111 1111"
             raise KeyError(msg)
