@@ -95,3 +95,12 @@ def test_rows_of_an_instance_that_is_fenced_are_not_there(log: Any) -> None:
     with pytest.raises(WriterFenced):
         log.commit(Epoch("w", 0, [mine], Summary(3), "old"))
     assert log.bounds()[0].latest == 3
+
+
+@pytest.mark.parametrize("log", ["memory", "folder", "objects"], indirect=True)
+def test_the_owner_of_a_writer_is_the_instance_that_claimed_it_last(log: Any) -> None:
+    assert log.owner("w") is None
+    for instance in ("old", "new"):
+        log.claim("w", instance)
+        assert log.owner("w") == instance
+    assert log.owner("another") is None

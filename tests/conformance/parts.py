@@ -46,10 +46,14 @@ def with_needs(cases: Iterable[Case[Bench]]) -> list[Case[Bench]]:
 
 
 def run_part(harness: type[Any], cases: Iterable[Case[Bench]]) -> list[Result]:
-    """Run cases on a harness; none fails. Returns the results."""
+    """The results of cases on a harness, most of which are not skipped."""
     results = list(run(subject_of(harness), cases=cases))
-    failed = [(r.case.name, r.reason) for r in results if r.outcome is Outcome.FAILED]
-    assert not failed, failed
     passed = [r for r in results if r.outcome in {Outcome.PASSED, Outcome.NARROWED}]
-    assert len(passed) > len(results) / 4, "most cases were skipped"
+    ended = len(passed) + len(failures(results))
+    assert ended > len(results) / 4, "most cases were skipped"
     return results
+
+
+def failures(results: Iterable[Result]) -> dict[str, str]:
+    """The reason of each case that failed."""
+    return {r.case.name: r.reason for r in results if r.outcome is Outcome.FAILED}

@@ -772,6 +772,16 @@ def test_schemas_that_do_not_go_together_are_refused_with_a_message() -> None:
     )
 
 
+def test_the_default_of_an_enum_is_one_of_its_symbols() -> None:
+    reader = record({"type": "enum", "name": "e", "symbols": ["A", "B"]})
+    reader["fields"][0]["default"] = "B"
+    decoded = read_as(record(), reader, [b""])
+    assert decoded.rows.to_pylist() == [{"f0": "B"}]
+    reader["fields"][0]["default"] = "C"
+    with pytest.raises(ValueError, match="default"):
+        read_as(record(), reader, [b""])
+
+
 # --- the way back, and real data ----------------------------------------------------
 
 

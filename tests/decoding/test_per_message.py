@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,9 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.specimens import PARTITION_0, Dictionary
 
-from streamfactory.spi import ConnectionFailed, DecodeContext, Unsupported
+from streamfactory.spi import (
+    ConnectionFailed,
+    DecodeContext,
+    Decoded,
+    Unsupported,
+    UntranslatedError,
+)
 from streamfactory.spi.decoder import MessageDecoder, PerMessageDecoder
 from streamfactory.spi.hooks import DECODERS
+from streamfactory.wiring.decoding.calling import call_decoder
 from streamfactory.wiring.streams.stream import open_stream
 
 if TYPE_CHECKING:
@@ -128,6 +136,23 @@ def test_what_the_decoder_needs_is_no_fault_of_the_message() -> None:
 
     with pytest.raises(ConnectionFailed):
         Away({}, "t").decode(pa.array([b"a"]), DecodeContext(PARTITION_0))
+
+
+def test_what_a_decoder_raises_is_an_error_of_it_without_its_text() -> None:
+    class Broken(MessageDecoder):
+        def schema(self) -> pa.Schema:
+            return SCHEMA
+
+        def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
+            msg = "card 4111 1111 1111 1111"
+            raise KeyError(msg)
+
+    with pytest.raises(UntranslatedError) as caught:
+        call_decoder(Broken({}, "t"), pa.array([b"a"]), DecodeContext(PARTITION_0))
+    assert caught.value.what == "the decoder raised KeyError, which rule D1 forbids"
+    assert caught.value.partition == PARTITION_0
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert b"4111" not in pickle.dumps(caught.value)
 
 
 def test_policies_hold_for_it_as_for_any_decoder(streams: Streams) -> None:

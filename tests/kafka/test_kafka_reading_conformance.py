@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.conformance.parts import chapters, run_part, slow_cases
+from tests.conformance.parts import chapters, failures, run_part, slow_cases
 
 from streamfactory.backends.kafka.harness import KafkaHarness
 from streamfactory.conformance.runner import Outcome, all_cases
@@ -35,13 +35,15 @@ class Native(KafkaHarness):
 
 def test_the_quick_kit_passes() -> None:
     cases = [case for case in all_cases() if not case.slow]
-    outcomes = Counter(result.outcome for result in run_part(KafkaHarness, cases))
+    results = run_part(KafkaHarness, cases)
+    assert failures(results) == {}
+    outcomes = Counter(result.outcome for result in results)
     assert outcomes[Outcome.PASSED] > 70
 
 
 @pytest.mark.long("slow cases on a broker: minutes")
 def test_the_slow_cases_pass() -> None:
-    run_part(KafkaHarness, slow_cases())
+    assert failures(run_part(KafkaHarness, slow_cases())) == {}
 
 
 @pytest.mark.long("large parts of the kit once more")
@@ -51,4 +53,4 @@ def test_the_compiled_path_reads_and_writes_as_the_python_one() -> None:
     reports of its connection; administration and groups have no such code."""
     reading = ("reading", "holding", "envelopes", "metadata", "lifecycle", "metrics")
     writing = ("connections", "processes", "writing", "commits", "kills")
-    run_part(Native, chapters(*reading, *writing))
+    assert failures(run_part(Native, chapters(*reading, *writing))) == {}

@@ -286,6 +286,24 @@ def test_a_partition_that_comes_in_mid_query_is_read_from_its_earliest(
     assert spans(topic.planner().ranges(shipped(end), shipped(after))) == [(1, 0, 4)]
 
 
+def test_an_end_that_was_planned_without_its_start_shows_what_retention_took(
+    topic: Topic,
+) -> None:
+    topic.create()
+    topic.write(10)
+    planner = topic.planner(**EARLIEST, maxOffsetsPerTrigger="4")
+    start = planner.latest(planner.initial())
+    topic.truncate(6)
+    # Another driver, which is not given the checkpoint until it has planned an end.
+    later = topic.planner(**EARLIEST)
+    end = shipped(later.first(later.initial()))
+    with pytest.raises(OffsetOutOfRange) as caught:
+        later.ranges(start, end)
+    assert (caught.value.earliest, caught.value.offset) == (6, 4)
+    lenient = topic.planner(**{"out.of.range": "earliest"})
+    assert spans(lenient.ranges(start, end)) == [(0, 6, 10)]
+
+
 def test_what_retention_took_is_reported_in_planning(topic: Topic) -> None:
     topic.create()
     topic.write(10)

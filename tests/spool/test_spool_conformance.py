@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.conformance.parts import chapters, run_part
+from tests.conformance.parts import chapters, failures, run_part
 from tests.spool.harness import (
     SpooledForgetfulHarness,
     SpooledRedeliveringHarness,
@@ -31,6 +31,7 @@ def not_claimed(results: list[Result]) -> set[str]:
 @pytest.mark.long("the whole kit")
 def test_a_spool_passes_the_kit() -> None:
     results = run_part(SpooledSocketHarness, all_cases())
+    assert failures(results) == {}
     assert not_claimed(results) == {"not claimed: redelivers"}
 
 
@@ -53,4 +54,5 @@ def test_a_spool_of_another_transport_is_read_alike(harness: Any) -> None:
         # calls of consumer and factory; the cause is not known.
         cases = [c for c in cases if c.name != "closed_consumers_keep_no_connection"]
     results = run_part(harness, cases)
+    assert failures(results) == {}
     assert not_claimed(results) == {"not claimed: redelivers"}

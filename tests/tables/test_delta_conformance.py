@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.conformance.parts import run_part, slow_cases
+from tests.conformance.parts import failures, run_part, slow_cases
 
 from streamfactory.backends.delta.harness import DeltaHarness
 from streamfactory.conformance.runner import Outcome, all_cases
@@ -14,10 +14,11 @@ PASSED = 51
 
 @pytest.mark.long("they write a thousand commits")
 def test_the_slow_cases_pass() -> None:
-    run_part(DeltaHarness, slow_cases())
+    assert failures(run_part(DeltaHarness, slow_cases())) == {}
 
 
 def test_the_quick_kit_passes() -> None:
     cases = [case for case in all_cases() if not case.slow]
     results = run_part(DeltaHarness, cases)
+    assert failures(results) == {}
     assert sum(r.outcome is Outcome.PASSED for r in results) >= PASSED

@@ -267,6 +267,9 @@ def test_a_writer_waits_until_rows_are_stored(place: str, peers: Peers) -> None:
                 sender, first, *_ = router.recv_multipart()
                 fields = FRAME.unpack_from(first)
                 kind, stream, behind = fields[1], fields[3], fields[-1]
+                if kind == HELLO:
+                    # Nothing is sent, and nothing released, before a reader answers.
+                    assert fields[-3:] == (0, 0, 0)
                 number = behind if kind == ROWS and stored else 0
                 what = {HELLO: WELCOME, ROWS: STORED}[kind]
                 router.send_multipart([sender, frame(what, stream, 0, number)])
