@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, final
 
+from streamfactory.spi import Sample
 from streamfactory.wiring.metrics import vocabulary as v
-from streamfactory.wiring.metrics.registry import Sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
