@@ -232,12 +232,13 @@ def test_a_lost_marker_is_reported_and_adopted_by_name(
         for epoch in range(2):
             sink.put(rows(epoch), writer_id="w", epoch=epoch)
     topics.delete(epochs)
-    with open_sink(properties) as sink:
+    with open_sink(properties) as sink, sink.committer(writer_id="w") as committer:
         with pytest.raises(EpochMarkerLost) as caught:
-            sink.put(rows(2), writer_id="w", epoch=2)
+            commit(committer, sink, 2, 2)
         assert "the last epoch before 2 of writer 'w' is unknown" in str(caught.value)
-    with open_sink(properties, options={"epoch.adopt": "2"}) as sink:
-        assert sink.put(rows(2), writer_id="w", epoch=2)
+    adopting = open_sink(properties, options={"epoch.adopt": "2"})
+    with adopting as sink, sink.committer(writer_id="w") as committer:
+        assert commit(committer, sink, 2, 2)
     assert values(kafka, topic) == [b"0", b"1", b"2"]
 
 

@@ -204,8 +204,11 @@ def record_commits(folder: Path) -> Recording:
             sink.put(TABLE, writer_id="w", epoch=epoch)
             found.minute()
         found.expect()
-        with pytest.raises(streamfactory.MisuseError):
-            sink.put(TABLE, writer_id="w", epoch=3)
+        with (
+            sink.committer(writer_id="w") as committer,
+            pytest.raises(streamfactory.MisuseError),
+        ):
+            committer.commit(3, [])
         found.minute()
         found.expect("StreamfactoryCommitFailing")
     return found

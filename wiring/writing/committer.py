@@ -190,8 +190,10 @@ class Committer(Closing):
     def _meet_last(self, epoch: int, *, drained: bool) -> None:
         if self._writer_id is None or not self._producer.claims.idempotent:
             return
-        if drained:  # what was known may be older than what the task saw
-            self._known = None
+        if drained or self._last_known() < 0:
+            # What is known may be older than what the task saw, or than an epoch that
+            # another instance has committed since.
+            self.last()
         last = self._last_known()
         if drained and last < epoch:
             # A task skipped the epoch as committed: committing now would lose its rows.
