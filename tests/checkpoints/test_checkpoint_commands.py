@@ -149,6 +149,8 @@ def test_lag_is_from_the_next_batch_to_the_latest(
             "behind": latest - offset,
             "remark": None,
             "commits": None,
+            "waiting": 0,
+            "waiting_since": None,
         }
         for partition, offset, latest in ((0, 3, 10), (1, 1, 4))
     ]

@@ -186,7 +186,7 @@ def test_rows_of_another_schema_are_refused(log: DiskLog) -> None:
         attempt.append(0, batch([1]).rename_columns(["other"]))
     assert (
         caught.value.what
-        == "the rows have schema other int64, the log has number int64"
+        == "the rows have schema other bigint, the log has number bigint"
     )
     attempt.discard()
 

@@ -24,7 +24,7 @@ BELOW = {
     "spi": {"spi"},
     "arrowipc": {"arrowipc"},
     "conversion": {"spi", "conversion"},
-    "arrowlog": {"spi", "arrowipc", "arrowlog"},
+    "arrowlog": {"spi", "conversion", "arrowipc", "arrowlog"},
     "push": {"spi", "conversion", "arrowlog", "push"},
     "tables": {"spi", "arrowlog", "tables"},
     "live": {"spi", "arrowipc", "live"},

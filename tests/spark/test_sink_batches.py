@@ -218,9 +218,9 @@ def test_a_partition_that_is_not_there_is_refused(
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("'x' as id, 'n' as name", "column 'id' is string, declared int64"),
+        ("'x' as id, 'n' as name", "column 'id' is string, declared bigint"),
         ("1L as id, 'n' as name, 2 as z", "column 'z' is not in the declared schema"),
-        ("1L as id, array(1) as name", "column 'name' is list<"),
+        ("1L as id, array(1) as name", "column 'name' is array<"),
     ],
 )
 def test_rows_that_do_not_fit_are_refused_before_a_task_runs(

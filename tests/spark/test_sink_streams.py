@@ -301,7 +301,7 @@ def test_rows_that_do_not_fit_stop_the_query_before_a_task_runs(
     topic.write(id=[0])
     query.out.write(id=[[1]])
     message = query.failure()
-    assert "[schema_mismatch] column 'id' is int64, declared list<" in message
+    assert "[schema_mismatch] column 'id' is bigint, declared array<" in message
     assert query.out.rows() == [{"id": [1]}]
 
 

@@ -200,7 +200,7 @@ def test_rows_that_do_not_fit_are_refused_with_column_and_place(topic: Topic) ->
         list(read(config_of(topic), wanted, micros))
     said = str(caught.value)
     assert "column 'at' is timestamp[ns, tz=UTC], declared timestamp" in said
-    assert "(stream 'file:clicks', partition clicks-1, offset 0)" in said
+    assert "(stream 'file:clicks', partition clicks-1, offset 0, row 2)" in said
     assert "exclude the column" in said
 
 

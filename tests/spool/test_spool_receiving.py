@@ -234,7 +234,7 @@ def test_what_is_lost_before_the_first_row_is_stored_is_named_by_offsets(
     commit = DiskLog.commit
 
     def without_rows(log: DiskLog, epoch: Epoch) -> Committed:
-        if any(one.files for one in epoch.staged):
+        if any(one.files or one.rows for one in epoch.staged):
             msg = "the disk is full"
             raise StorageFailed(msg)
         return commit(log, epoch)

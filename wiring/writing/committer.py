@@ -190,19 +190,20 @@ class Committer(Closing):
     def _meet_last(self, epoch: int, *, drained: bool) -> None:
         if self._writer_id is None or not self._producer.claims.idempotent:
             return
-        if drained or self._last_known() < 0:
+        known = self._known
+        if drained or known is None or known < 0:
             # What is known may be older than what the task saw, or than an epoch that
             # another instance has committed since.
-            self.last()
-        last = self._last_known()
-        if drained and last < epoch:
+            last = self.last()
+            known = None if last is None else last.epoch
+        if drained and (known is None or known < epoch):
             # A task skipped the epoch as committed: committing now would lose its rows.
             msg = f"a task saw epoch {epoch} committed, but the sink no longer has it"
             remedy = "abort the epoch and write it again"
             raise EpochMarkerLost(msg, stream=self._producer.config.name, remedy=remedy)
         streaming = self._kind is WriteKind.STREAMING
         adopted = self._producer.config.get("epoch.adopt") == epoch
-        if last < 0 and epoch > 0 and streaming and not adopted:
+        if known is None and epoch > 0 and streaming and not adopted:
             msg = (
                 f"the last epoch before {epoch} of writer {self._writer_id!r} "
                 f"is unknown"
