@@ -18,7 +18,6 @@ import os
 import pickle
 import pkgutil
 import runpy
-import select
 import signal
 import socket
 import struct
@@ -29,6 +28,7 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from functools import cache
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -241,7 +241,7 @@ class Program(_real[Any]):
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             # In slices: another thread may read the status.
             slice_ = 0.1 if left is None else min(0.1, left)
-            readable, _, _ = select.select([self._ended], [], [], slice_)
+            readable = wait([self._ended], slice_)
             with self._guard:
                 if readable and self.returncode is None:
                     self.returncode = _taken(self._ended)
@@ -328,7 +328,7 @@ def _serve(requests: socket.socket) -> Request | None:
     running: dict[int, socket.socket] = {}
     zombies: dict[socket.socket, int] = {}
     while True:
-        readable, _, _ = select.select([requests, woken, *zombies], [], [])
+        readable = wait([requests, woken, *zombies])
         for one in readable:
             if one is woken:
                 with suppress(BlockingIOError):
