@@ -77,10 +77,10 @@ class CommitQueue:
         The thread that commits wakes those whose requests are done, and the first of
         those that came meanwhile, which commits all of these.
         """
-        with self._lock:
-            self._waiting.append(request)
-            request.leads, self._led = not self._led, True
         try:
+            with self._lock:
+                self._waiting.append(request)
+                request.leads, self._led = not self._led, True
             if not request.leads:
                 request.turn.wait()
             if request.leads:
