@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from streamfactory.spi import FormatRefused, SchemaMismatch
 from streamfactory.spi.computing import pc
+from streamfactory.spi.ddl import type_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -362,7 +363,8 @@ class FileColumns:
         want: pa.DataType,
         cause: Exception | None = None,
     ) -> NoReturn:
-        what = f"column {at!r} of {self._path!r} is {have}, and {want} in the table"
+        kinds = f"{type_text(have)}, and {type_text(want)} in the table"
+        what = f"column {at!r} of {self._path!r} is {kinds}"
         if cause is not None:
             what += f": {str(cause).splitlines()[0]}"
         raise SchemaMismatch(what) from cause

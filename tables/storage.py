@@ -69,9 +69,8 @@ class LocalFolder:
         except NotADirectoryError as error:
             raise FileNotFoundError(path) from error
         try:
-            return pa.OSFile(
-                f"/dev/fd/{descriptor}"
-            )  # the name may be another's by now
+            # By its descriptor: its name may be another file's by now.
+            return pa.OSFile(f"/dev/fd/{descriptor}")
         finally:
             os.close(descriptor)
 
