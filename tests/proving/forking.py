@@ -241,13 +241,20 @@ class Program(_real[Any]):
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             # In slices: another thread may read the status.
             slice_ = 0.1 if left is None else min(0.1, left)
-            readable = wait([self._ended], slice_)
+            readable = _readable([self._ended], slice_)
             with self._guard:
                 if readable and self.returncode is None:
                     self.returncode = _taken(self._ended)
             if not readable and left == 0:
                 return None
         return self.returncode
+
+
+def _readable(
+    sockets: Sequence[socket.socket], timeout: float | None = None
+) -> list[socket.socket]:
+    """Wait until one can be read; descriptors may have any number, unlike `select`."""
+    return [one for one in wait(sockets, timeout) if isinstance(one, socket.socket)]
 
 
 def _taken(ended: socket.socket) -> int:
@@ -328,7 +335,7 @@ def _serve(requests: socket.socket) -> Request | None:
     running: dict[int, socket.socket] = {}
     zombies: dict[socket.socket, int] = {}
     while True:
-        readable = wait([requests, woken, *zombies])
+        readable = _readable([requests, woken, *zombies])
         for one in readable:
             if one is woken:
                 with suppress(BlockingIOError):
