@@ -91,6 +91,7 @@ class Medium:
         self.dead = False
         self.acknowledged: list[int] = []
         """Epochs whose commit has returned."""
+        self.users: list[PoweredStorage] = []
         self._temporary: Path | None = None
         self._folders: dict[Path, _Folder] = {root.parent: _Folder()}
         if root.is_dir():
@@ -193,6 +194,13 @@ class PoweredStorage(SteppedStorage):
         super().__init__(root, medium.step, **options)
         self._medium = medium
         self._chance = chance
+        medium.users.append(self)
+
+    def unplug(self) -> None:
+        """End what a process that lost its power has no more: timers, open folders."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._folders.forget()
 
     def within(self, folder: str) -> Storage:
         inner = self.root / folder
@@ -227,6 +235,8 @@ def cut_once(root: Path, cut: int | None, chance: random.Random, fsync: str) -> 
     finally:
         with contextlib.suppress(PowerCut):
             store.close()
+        while medium.users:
+            medium.users.pop().unplug()
     return medium
 
 
