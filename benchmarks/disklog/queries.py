@@ -80,7 +80,7 @@ def query_figures(bench: Bench) -> Iterator[Figure]:
 
 def commit_unmerged(place: Path, commits: int) -> None:
     """A topic whose commits of 100 rows each have a segment of their own."""
-    settings = Settings(merge_files=commits + 1)
+    settings = Settings(merge_files=commits + 1, inline_size=0)
     store = DiskLogStore(LocalStorage(place, fsync="never"), settings)
     [rows] = many_rows(100, 1)
     with closing(store.create(TOPIC, rows.schema, 1)) as log:
