@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
-from tests.proving import forking, tiers
+from tests.proving import forking, scratch, tiers
 from tests.proving.costs import Costs
 from tests.proving.java import quick_options
 from tests.proving.sessions import (
@@ -66,6 +66,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     forking.install()
+    scratch.use_memory()
     # A background job of a shell ignores it, and so would the processes of tests.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
