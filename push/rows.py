@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, final
 
-import pyarrow as pa
-
 from streamfactory.conversion.conform import Conformer, empty_rows
 from streamfactory.conversion.differences import schema_difference
-from streamfactory.spi import MisuseError, SchemaMismatch
+from streamfactory.conversion.tabular import rows_of
+from streamfactory.spi import SchemaMismatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
+
+    import pyarrow as pa
 
 _REMEDY: Final = "push rows of the table's schema, or pass cast=True for safe casts"
 
@@ -34,16 +35,18 @@ class RowFitter:
         """Yield the batches of a pushed object.
 
         Args:
-            data: A record batch, a table, or any object with Arrow's C interface for
-                arrays or streams. A stream is read as its batches are taken.
+            data: What `rows_of` takes. A stream is read as its batches are taken.
 
         Raises:
-            MisuseError: misuse; the object has no Arrow C interface.
+            MisuseError: misuse; the object has no rows.
             SchemaMismatch: permanent; names the column by its dotted path, and both
                 types. Metadata of the schema is not compared.
         """
-        for rows in _read(data):
-            yield self.fit(rows)
+        rows, count = rows_of(data), 0
+        for count, batch in enumerate(rows.batches, 1):  # noqa: B007
+            yield self.fit(batch)
+        if not count:
+            yield self.fit(empty_rows(rows.schema))  # its schema is checked, too
 
     def fit(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """A batch, checked. Raises as `batches` does."""
@@ -56,18 +59,3 @@ class RowFitter:
         except SchemaMismatch as error:
             error.remedy = error.remedy or _REMEDY
             raise
-
-
-def _read(data: Any) -> Iterable[pa.RecordBatch]:
-    if isinstance(data, pa.RecordBatch):
-        return (data,)
-    if isinstance(data, pa.Table):
-        found: list[pa.RecordBatch] = data.to_batches()
-        return found or (empty_rows(data.schema),)  # its schema is checked, too
-    if hasattr(data, "__arrow_c_stream__"):
-        reader: Iterable[pa.RecordBatch] = pa.RecordBatchReader.from_stream(data)
-        return reader
-    if hasattr(data, "__arrow_c_array__"):
-        return (pa.record_batch(data),)
-    msg = f"{type(data).__name__!r} has no Arrow C interface"
-    raise MisuseError(msg, remedy="push record batches, tables or data frames")

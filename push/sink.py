@@ -37,8 +37,8 @@ class _Writing:
         that exceeds the capacity is queued alone, when the lane is empty.
 
         Args:
-            rows: A record batch, a table, or any object with Arrow's C interface:
-                data frames, readers, results of queries. It is not copied.
+            rows: A record batch, a table, or whatever else `Sink.put` takes. What is in
+                Arrow is not copied.
             timeout: Seconds to wait for room; the table's ``write_timeout`` by default.
 
         Raises:
@@ -48,7 +48,7 @@ class _Writing:
             StreamTimeout: transient; there was no room in time.
             ClosedError: misuse; the sink was closed, or failed, before or during the
                 call.
-            MisuseError: misuse; the object has no Arrow C interface.
+            MisuseError: misuse; the object has no rows.
         """
         timeout = self._timeout if timeout is None else timeout
         for part in self._parts(rows):

@@ -21,6 +21,7 @@ from streamfactory.conversion.conform import (
     conform,
     empty_rows,
 )
+from streamfactory.conversion.tabular import Rows, rows_of
 from streamfactory.spi import (
     ConfigError,
     MessageEncoder,
@@ -231,7 +232,7 @@ class Sink(Closing):
 
     def put(
         self,
-        rows: pa.RecordBatch | pa.Table,
+        rows: object,
         *,
         writer_id: str | None = None,
         epoch: int | None = None,
@@ -245,7 +246,10 @@ class Sink(Closing):
         writer take turns; consecutive puts within a second claim the writer once.
 
         Args:
-            rows: All rows of the epoch.
+            rows: All rows of the epoch: an Arrow table, batch or reader, a data frame
+                of pandas or Polars, a relation of DuckDB, a dictionary of columns, or a
+                list or generator of batches, dictionaries, dataclasses or pydantic
+                models. Rows that are Python objects are collected.
             writer_id: Survives restarts; with it, repeating an epoch has no effect.
             epoch: At least 0, increasing per writer; the first may be any. None for the
                 one after the writer's last.
@@ -260,23 +264,27 @@ class Sink(Closing):
                 may be raised after the commit: with a writer id and an epoch, put the
                 epoch again.
         """
+        found = rows_of(rows)
         if writer_id is None:
             committer = self.committer(kind=WriteKind.BATCH)
-            return self._put(committer, rows, None, epoch or 0, source_position)
+            return self._put(committer, found, None, epoch or 0, source_position)
         with self._claimed.turn(writer_id):
             kept = self._claimed.take(writer_id)
+            if kept is not None and found.is_read_once:
+                kept.close()  # the rows could not be written again below
+                kept = None
             if kept is not None:
                 try:
-                    return self._put(kept, rows, writer_id, epoch, source_position)
+                    return self._put(kept, found, writer_id, epoch, source_position)
                 except WriterFenced:
                     pass  # another process put since: this one claims the writer again
             committer = self.committer(writer_id=writer_id, kind=WriteKind.BATCH)
-            return self._put(committer, rows, writer_id, epoch, source_position)
+            return self._put(committer, found, writer_id, epoch, source_position)
 
     def _put(
         self,
         committer: Committer,
-        rows: pa.RecordBatch | pa.Table,
+        rows: Rows,
         writer_id: str | None,
         epoch: int | None,
         source_position: Position | None,
@@ -293,7 +301,7 @@ class Sink(Closing):
     def _commit(
         self,
         committer: Committer,
-        rows: pa.RecordBatch | pa.Table,
+        rows: Rows,
         writer_id: str | None,
         epoch: int | None,
         source_position: Position | None,
@@ -315,7 +323,7 @@ class Sink(Closing):
             shared=not self.claims.durable,
         )
         with closing(writer):
-            for batch in rows.to_batches() if isinstance(rows, pa.Table) else [rows]:
+            for batch in rows.batches:
                 writer.write(batch)
             return committer.commit(number, [writer.commit()], source_position)
 

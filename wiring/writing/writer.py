@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from streamfactory.conversion.arrays import memory_bytes, unshared
 from streamfactory.conversion.conform import Conformer, conform
+from streamfactory.conversion.tabular import rows_of
 from streamfactory.spi import (
     ClosedError,
     CommitMessage,
@@ -134,11 +135,16 @@ class Writer:
         """What was written to each partition; nothing of an epoch that is there."""
         return self._counting.total()
 
-    def write(self, rows: pa.RecordBatch) -> None:
+    def write(self, rows: object) -> None:
         """Write rows, as they are now; blocks while the sink is full.
 
+        Args:
+            rows: A batch, or whatever else `Sink.put` takes.
+
         Raises:
-            SchemaMismatch: permanent; the rows do not fit. None of them was written.
+            MisuseError: misuse; the object has no rows.
+            SchemaMismatch: permanent; the rows do not fit. None of their batch was
+                written.
             ConnectionFailed: transient; the other side broke off. The attempt has
                 failed.
             StreamError: The sink's error, translated. The attempt has failed.
@@ -146,7 +152,9 @@ class Writer:
         """
         with self._busy:
             self._check_open()
-            self._counted(self._take, rows)
+            is_batch = isinstance(rows, pa.RecordBatch)
+            for batch in (rows,) if is_batch else rows_of(rows).batches:
+                self._counted(self._take, batch)
 
     def commit(self) -> CommitMessage:
         """End the attempt; pass the returned message to the committer.
