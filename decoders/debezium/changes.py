@@ -75,7 +75,7 @@ class Images:
         found = events.operations
         known = np.asarray(pc.is_in(found, value_set=_KNOWN))
         missing = np.asarray(found.is_null())
-        is_ = {op: np.asarray(pc.fill_null(pc.equal(found, op), False)) for op in "udt"}  # noqa: FBT003
+        is_ = {op: np.asarray(pc.equal(found, op).fill_null(False)) for op in "udt"}
         update, delete = is_["u"], is_["d"]
         complete = known & ~delete & ~is_["t"]
         _refuse(events, findings, missing, "schema", _NO_EVENT)
@@ -177,8 +177,8 @@ class TableRows:
         kind = column.type
         if not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
             return column
-        placeholder = pa.scalar(self.unavailable.encode(), pa.binary()).cast(kind)
-        absent = np.flatnonzero(np.asarray(pc.equal(column, placeholder).fill_null(False)))  # noqa: E501, FBT003
+        text = pa.scalar(self.unavailable.encode(), pa.binary()).cast(kind)
+        absent = np.flatnonzero(pc.fill_null(pc.equal(column, text), False))
         if not len(absent):
             return column
         if not self.unavailable_is_null:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamfactory.decoders.columns.decimals import decimals
+from streamfactory.decoders.columns.options import UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -47,7 +48,7 @@ VARIABLE: Final = "io.debezium.data.VariableScaleDecimal"
 _GEOMETRIES: Final = frozenset(
     f"io.debezium.data.geometry.{word}" for word in ("Geometry", "Geography", "Point")
 )
-_MODES: Final = {"connect": "ms", "microseconds": "us", "nanoseconds": "ns"}
+_MODES: Final = {"connect": "millis", "microseconds": "micros", "nanoseconds": "nanos"}
 _UTC: Final = r"(Z|[+-]00:00)$"
 _VARIABLE_TYPE: Final = pa.struct([("scale", pa.int32()), ("value", pa.binary())])
 _WKB_TYPE: Final = pa.struct([("wkb", pa.binary())])
@@ -115,9 +116,37 @@ def by_options(want: pa.DataType, options: Mapping[str, Any]) -> Encoding:
     if types.is_date(want):
         return _number(_days, want)
     if types.is_time(want):
-        unit = "us" if mode.startswith("adaptive_") else _MODES.get(mode, want.unit)
+        unit = want.unit if mode not in _MODES else UNITS[_MODES[mode]]
+        unit = "us" if mode == "adaptive_time_microseconds" else unit
         return _number(partial(_counted, unit), want)
     return Encoding(want)
+
+
+def natural(schema: Mapping[str, Any], have: pa.DataType) -> pa.DataType:
+    """The type of a column that is not declared.
+
+    Args:
+        schema: The Connect schema of its values, as for `by_schema`.
+        have: Type in which they are decoded.
+    """
+    name = schema.get("name") or ""
+    if name in _DAYS:
+        return pa.date32()
+    unit = _UNITS.get(name)
+    if unit is not None and name.endswith("Timestamp"):
+        return pa.timestamp(unit)
+    if unit is not None and name.endswith("Duration"):
+        return pa.duration(unit)
+    if unit is not None:
+        return pa.time32(unit) if unit == "ms" else pa.time64(unit)
+    if name == f"{_DEBEZIUM}ZonedTimestamp":
+        return pa.timestamp("us", tz="UTC")
+    if name == DECIMAL:
+        parameters = schema["parameters"]
+        digits = int(parameters.get("connect.decimal.precision", 38))
+        kind = pa.decimal128 if digits <= 38 else pa.decimal256
+        return kind(digits, int(parameters["scale"]))
+    return have
 
 
 def timestamp_unit(options: Mapping[str, Any]) -> str | None:
@@ -180,7 +209,7 @@ def _scaled(scale: int, column: pa.Array, want: pa.DataType) -> pa.Array:
 
 def _variable(column: pa.Array, want: pa.DataType) -> pa.Array:
     """Decimals that have their own scale each."""
-    scales, values = column.flatten()
+    scales, values = (pc.struct_field(column, name) for name in ("scale", "value"))
     if scales.null_count > column.null_count or values.null_count > column.null_count:
         msg = "a decimal has no scale, or no value"
         raise pa.ArrowInvalid(msg)
@@ -191,7 +220,7 @@ def _variable(column: pa.Array, want: pa.DataType) -> pa.Array:
     parts, rows = [pa.nulls(1, want)], np.zeros(len(column), np.int64)
     done = 1
     for scale in unique:
-        at = np.flatnonzero(pc.fill_null(pc.equal(scales, scale), False))  # noqa: FBT003
+        at = np.flatnonzero(pc.fill_null(pc.equal(scales, scale), False))
         parts.append(_scaled(scale, values.take(pa.array(at)), want))
         rows[at] = np.arange(done, done + len(at))
         done += len(at)
@@ -199,7 +228,7 @@ def _variable(column: pa.Array, want: pa.DataType) -> pa.Array:
 
 
 def _wkb(column: pa.Array, want: pa.DataType) -> pa.Array:
-    return column.flatten()[0].cast(want)
+    return pc.struct_field(column, "wkb").cast(want)
 
 
 def _without_zone(column: pa.Array, want: pa.DataType) -> pa.Array:

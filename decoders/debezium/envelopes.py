@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Annotated, Any, Final, final
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from streamfactory.decoders.columns.messages import BadMessages
 
 _ABSENT: Final = (b"", b"null")
@@ -19,7 +20,7 @@ class _Envelope(msgspec.Struct, gc=False):
     """The members that are read; with a schema, the event is the ``payload``."""
 
     op: str | None = None
-    ts_ms: int | None = None
+    ts_ms: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     before: msgspec.Raw = msgspec.Raw()
     after: msgspec.Raw = msgspec.Raw()
     source: msgspec.Raw = msgspec.Raw()

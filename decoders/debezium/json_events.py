@@ -23,6 +23,7 @@ from streamfactory.decoders.debezium.envelopes import (
     envelopes_of,
     present,
 )
+from streamfactory.decoders.debezium.times import UNITS, commit_times, utc
 from streamfactory.decoders.json.decoder import JsonDecoder
 from streamfactory.decoders.json.nesting import too_deep
 from streamfactory.spi.arrowjson import to_arrow_json
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 
 _MOST_SCHEMAS: Final = 1000
 """Schemas that are remembered. They change when the table does."""
-_TIMES: Final = {"ts_ns": "ns", "ts_us": "us", "ts_ms": "ms"}
-"""Members of ``source`` with the time of the change, the finest first."""
 
 
 class _Rows:
@@ -75,13 +74,16 @@ class JsonEvents:
     """
 
     def __init__(self, layout: Layout, options: Mapping[str, Any]) -> None:
-        self._layout = layout
+        self.layout = layout
         self._options = options
         self._rows: dict[bytes | None, _Rows | None] = {}
         self._source_names = list(layout.source.names)
-        times = [name for name in _TIMES if name not in self._source_names]
+        times = [name for name in UNITS if name not in self._source_names]
         fields = [*layout.source, *(pa.field(name, pa.int64()) for name in times)]
         self._source = _json(pa.schema(fields))
+
+    def close(self) -> None:
+        """Nothing to release."""
 
     def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
         """Return the rows of messages (see `MessageDecoder.decode`)."""
@@ -93,7 +95,7 @@ class JsonEvents:
         events = self._events(envelopes, context, findings)
         images = Images(events, self._options["truncate"], findings)
         rows = TableRows(
-            self._layout,
+            self.layout,
             events,
             images,
             findings,
@@ -148,15 +150,13 @@ class JsonEvents:
         return self._rows[schema]
 
     def _made(self, schema: bytes | None) -> _Rows | None:
-        table, options = self._layout.table, self._options
+        table, options = self.layout.table, self._options
         if schema is None:
             found = [by_options(one.type, options) for one in table]
             return _Rows(table, found, timestamp_unit(options))
         try:
             columns = _columns_of(msgspec.json.decode(schema))
-            found = [
-                by_schema(columns.get(one.name, {}), one.type) for one in table
-            ]
+            found = [by_schema(columns.get(one.name, {}), one.type) for one in table]
         except (msgspec.MsgspecError, ValueError, KeyError, TypeError, AttributeError):
             return None
         return _Rows(table, found, None)
@@ -175,21 +175,14 @@ class JsonEvents:
             place = np.full(len(messages), -1)
             place[decoded.source.to_numpy()] = np.arange(source.num_rows)
             source = source.take(pa.array(place, mask=place < 0))
-        kind = pa.timestamp("us", tz="UTC")
-        changed = [
-            pc.cast(source.column(name), pa.int64(), safe=False)
-            .cast(pa.timestamp(unit, tz="UTC"))
-            .cast(kind, safe=False)
-            for name, unit in _TIMES.items()
-        ]
         names = self._source_names
         return Events(
             messages,
             pa.array(found.operations, pa.string()),
             present(found.before),
             present(found.after),
-            pa.array(found.times, pa.int64()).cast(pa.timestamp("ms", "UTC")).cast(kind),
-            pc.coalesce(*changed),
+            utc(pa.array(found.times, pa.int64()), "ms"),
+            commit_times(source.to_struct_array()),
             source.select(names).to_struct_array() if names else None,
         )
 
