@@ -79,6 +79,7 @@ OWN_CLIENTS = {
     "backends/kafka": {"confluent_kafka"},
     "backends/zeromq": {"zmq"},
     "decoders/avro": {"fastavro", "pyruhvro"},
+    "decoders/debezium": {"msgspec"},
     "decoders/json": {"msgspec"},
     "decoders/protobuf": {"google", "ptars"},
     "decoders/registry": {"confluent_kafka"},
@@ -89,6 +90,9 @@ used."""
 
 SHARED = {"columns", "framing", "isolation", "registry", "scanning"}
 """Parts of decoders, for decoders: no plug-ins themselves."""
+
+ENVELOPES = {"debezium": {"avro", "json"}}
+"""Decoders of envelopes, each with the decoders of what is in them."""
 
 LAZY = {
     "spi/arrowjson.py": {"pyarrow"},
@@ -197,6 +201,8 @@ def is_own(found: Import) -> bool:
         return False
     target = found.target.split(".")[1:3]
     if folder == "decoders" and target[0] == "decoders" and target[-1] in SHARED:
+        return True
+    if folder == "decoders" and target[-1] in ENVELOPES.get(name, ()):
         return True
     return tuple(found.target.split(".")[1:3]) in (
         (folder, name),

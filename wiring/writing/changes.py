@@ -70,12 +70,13 @@ def apply_changes(
 ) -> tuple[Parcel, pa.Array]:
     """Rows without before-images and without the change column, and which are deleted.
 
-    The key of each row becomes its ``_key``.
+    The key of each row becomes its ``_key``. A tombstone without a kind is a deletion:
+    change events of databases are followed by one, which compaction may keep alone.
 
     Raises:
         SchemaMismatch: permanent; a kind is unknown or null, or a key is null.
     """
-    kinds = _kinds_of(parcel.rows, column)
+    kinds = _kinds_of(parcel.rows, column, parcel.special.get(TOMBSTONE))
     kept = pc.not_equal(kinds, UPDATE_BEFORE)
     if not pc.all(kept).as_py():
         kinds = kinds.filter(kept)
@@ -132,7 +133,9 @@ def without_values(
     return messages.take(pc.if_else(alive, place, pa.scalar(None, pa.int64())))
 
 
-def _kinds_of(rows: pa.RecordBatch, column: str) -> pa.Array:
+def _kinds_of(
+    rows: pa.RecordBatch, column: str, tombstones: pa.Array | None
+) -> pa.Array:
     index = rows.schema.get_field_index(column)
     if index < 0:
         msg = f"the rows have no column {column!r}, which {OPTION} names"
@@ -143,6 +146,8 @@ def _kinds_of(rows: pa.RecordBatch, column: str) -> pa.Array:
     if not pa.types.is_string(kinds.type) and not pa.types.is_large_string(kinds.type):
         msg = f"column {column!r} is {type_text(kinds.type)}, kinds of changes are text"
         raise SchemaMismatch(msg, remedy="cast it to string")
+    if tombstones is not None and kinds.null_count:
+        kinds = pc.if_else(pc.and_(kinds.is_null(), tombstones), DELETE, kinds)
     known = pc.is_in(kinds, value_set=pa.array(_KINDS, kinds.type))
     if not pc.all(known).as_py():
         other = kinds.filter(pc.invert(known))[0].as_py()
