@@ -90,6 +90,9 @@ def next_batch(query: QueryCheckpoint, sources: Sequence[Source]) -> NextBatch:
         ends = [planner.latest(start) for planner, start in pairs]
     plans = zip(planners, starts or [BatchOffset(None)] * len(ends), ends, strict=True)
     ranges = tuple(tuple(planner.ranges(start, end)) for planner, start, end in plans)
+    if query.unfinished is not None:  # otherwise `latest` has checked the start
+        for planner, planned in zip(planners, ranges, strict=True):
+            planner.check(planned)
     waiting = tuple(_waiting(e, s) for e, s in zip(ends, sources, strict=True))
     return NextBatch(number, query.unfinished is not None, ranges, waiting)
 

@@ -388,6 +388,47 @@ def test_next_fails_where_the_batch_would(
     assert found.error["offset"] == 3
 
 
+@pytest.mark.parametrize(
+    ("error", "offset"), [("offset_out_of_range", 3), ("topic_not_found", None)]
+)
+def test_next_fails_where_a_batch_that_is_repeated_would(
+    error: str,
+    offset: int | None,
+    checkpoint: Command,
+    two: QueryFolder,
+    topic: Topic,
+    tmp_path: Path,
+) -> None:
+    if offset is None:
+        topic.delete()
+    else:
+        topic.truncate({0: 5})
+    stream = topic.file(tmp_path)
+    found = checkpoint("next", two.folder, "--stream", stream, "--json")
+    assert found.status == 1
+    assert found.error["error"] == error
+    assert found.error.get("offset") == offset
+
+
+def test_next_fails_where_a_batch_that_is_repeated_was_of_a_recreated_topic(
+    checkpoint: Command, two: QueryFolder, topic: Topic, tmp_path: Path
+) -> None:
+    stream = topic.file(tmp_path)
+    topic.delete()
+    topic.write(10, 4)
+    found = checkpoint("next", two.folder, "--stream", stream, "--json")
+    assert found.status == 1
+    assert found.error["error"] == "incarnation_changed"
+
+
+def test_next_shows_a_repeated_batch_that_continues_after_a_loss(
+    checkpoint: Command, two: QueryFolder, topic: Topic, tmp_path: Path
+) -> None:
+    topic.truncate({0: 5})
+    stream = topic.file(tmp_path, **{"out.of.range": "earliest"})
+    assert checkpoint("next", two.folder, "--stream", stream).status == 0
+
+
 # --- files of pipelines ----------------------------------------------------------
 
 

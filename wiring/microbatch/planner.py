@@ -264,6 +264,20 @@ class Planner:
             starts[partition], _ = self._policy.start(info, wanted, incarnation)
         return Position(starts)
 
+    def check(self, ranges: Sequence[Range]) -> None:
+        """Apply the loss policy to ranges that were planned before, as their tasks do.
+
+        Raises:
+            OffsetOutOfRange, IncarnationChanged, PartitionVanished: data_loss; under
+                ``out.of.range=fail``.
+        """
+        planned = Position({one.partition: one.start for one in ranges})
+        infos = {i.partition: i for i in self._metadata.partitions(known=planned)}
+        for one in ranges:
+            info = infos[one.partition]
+            self._policy.start(info, one.start, one.incarnation, end=one.end)
+            self._policy.end(info, one.end, one.incarnation)
+
     def cut(self, ranges: Sequence[Range], min_partitions: int | None) -> list[Range]:
         """Ranges in about so many parts, where the source allows cuts."""
         return split(ranges, min_partitions, extents=self._extents)
