@@ -16,7 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaError, Message
 
-from streamfactory.spi import CorruptData, Partition, envelope_schema, headers_type
+from streamfactory.spi import (
+    CorruptData,
+    Partition,
+    PermanentError,
+    envelope_schema,
+    headers_type,
+)
 from streamfactory.spi.envelope import TIMESTAMP_UNKNOWN
 
 if TYPE_CHECKING:
@@ -30,6 +36,10 @@ if TYPE_CHECKING:
     Numbers = NDArray[Any]
 
 CHUNK: Final = 500
+_LARGEST: Final = 2**31 - 1
+"""Maximum bytes of a binary column."""
+_HEADER: Final = 8
+"""Bytes of a header besides its name and value; `SF_HEADER_BYTES` of kafka.h."""
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _BINARY: Final = pa.binary()
 
@@ -49,7 +59,8 @@ class Polled:
     """What one poll returned."""
 
     received: int
-    """Messages and events. Fewer than requested: the queue is empty."""
+    """Messages and events. Fewer than requested: the queue is empty, or the rows have
+    as many bytes as were wanted."""
     added: int
     """Rows."""
     end: int | None = None
@@ -69,7 +80,7 @@ class PolledRows(ABC):
     @property
     @abstractmethod
     def size(self) -> int:
-        """Bytes of keys and values."""
+        """Bytes of keys, values and headers."""
 
     @property
     @abstractmethod
@@ -77,8 +88,12 @@ class PolledRows(ABC):
         """After the last row."""
 
     @abstractmethod
-    def poll(self, wanted: int, wait: float) -> Polled:
-        """Add up to ``wanted`` messages, waiting for them for ``wait`` seconds."""
+    def poll(self, wanted: int, most: int, wait: float) -> Polled:
+        """Add up to ``wanted`` messages, waiting for them for ``wait`` seconds.
+
+        No message is added to rows of ``most`` bytes; the Python client counts after
+        each poll, not after each message.
+        """
 
     @abstractmethod
     def drain(self, most: int, release: Callable[[], None]) -> None:
@@ -103,7 +118,7 @@ class Columns:
 
     def __init__(self, partition: Partition, *, headers: bool) -> None:
         self._partition = partition
-        self._wants_headers = headers
+        self.wants_headers = headers
         self._keys: list[pa.Array] = []
         self._values: list[pa.Array] = []
         self._offsets: list[Numbers] = []
@@ -112,15 +127,15 @@ class Columns:
         self._headers: list[pa.Array] = []
         self.rows = 0
         self.size = 0
-        """Bytes of keys and values."""
+        """Bytes of keys, values and headers."""
         self.next_offset = 0
         """After the last message."""
 
     def add(self, messages: Sequence[Message]) -> None:
         """Add messages, without events."""
         count = len(messages)
-        keys = pa.array(list(map(Message.key, messages)), _BINARY)
-        values = pa.array(list(map(Message.value, messages)), _BINARY)
+        keys = self._binary(messages, list(map(Message.key, messages)))
+        values = self._binary(messages, list(map(Message.value, messages)))
         offsets = np.fromiter(map(Message.offset, messages), np.int64, count)
         # Alternating kind and milliseconds: building pairs costs three times as much.
         pairs = chain.from_iterable(map(Message.timestamp, messages))
@@ -130,11 +145,24 @@ class Columns:
         self._offsets.append(offsets)
         self._millis.append(times[1::2])
         self._kinds.append(times[::2])
-        if self._wants_headers:
-            self._headers.append(_headers(messages, self._partition))
-        self.rows += count
         self.size += _data_size(keys) + _data_size(values)
+        if self.wants_headers:
+            headers = _headers(messages, self._partition)
+            self._headers.append(headers)
+            self.size += _headers_size(headers)
+        if self.size > _LARGEST:
+            raise too_large(self._partition, int(offsets[0]))
+        self.rows += count
         self.next_offset = int(offsets[-1]) + 1
+
+    def _binary(
+        self, messages: Sequence[Message], values: list[bytes | None]
+    ) -> pa.Array:
+        column = pa.array(values, _BINARY)
+        if isinstance(column, pa.ChunkedArray):  # it did not fit into one array
+            first = messages[len(column.chunk(0))]
+            raise too_large(self._partition, first.offset() or 0)
+        return column
 
     def batch(self) -> pa.RecordBatch:
         """All added messages, as envelopes."""
@@ -181,7 +209,7 @@ class ConsumedRows(PolledRows):
     def next_offset(self) -> int:
         return self._columns.next_offset
 
-    def poll(self, wanted: int, wait: float) -> Polled:
+    def poll(self, wanted: int, most: int, wait: float) -> Polled:
         messages = self._consumer.consume(wanted, wait)
         received, end, error = len(messages), None, None
         if any(map(Message.error, messages)):
@@ -192,11 +220,13 @@ class ConsumedRows(PolledRows):
 
     def drain(self, most: int, release: Callable[[], None]) -> None:
         queued, size = [], 0
-        while size < most:
+        while max(size, self.size) < most:
             messages = self._consumer.consume(CHUNK, 0)
             if any(map(Message.error, messages)):
                 break  # messages after an event are fetched again
-            if messages:
+            if messages and self._columns.wants_headers:
+                self._columns.add(messages)  # only columns have the size of headers
+            elif messages:
                 queued.append(messages)
                 size += sum(map(len, messages))
             if len(messages) < CHUNK:
@@ -294,9 +324,20 @@ class Kept:
 
 
 def payload_size(rows: pa.RecordBatch) -> int:
-    """Bytes of the keys and values of envelopes."""
+    """Bytes of the keys, values and headers of envelopes."""
     lengths = (pc.sum(pc.binary_length(rows.column(name))) for name in ("key", "value"))
-    return sum(length.as_py() or 0 for length in lengths)
+    size = sum(length.as_py() or 0 for length in lengths)
+    return size + _headers_size(rows.column("headers"))
+
+
+def _headers_size(column: pa.Array) -> int:
+    """Bytes of the names, values, and ends of both, of a column of headers."""
+    if column.null_count == len(column):
+        return 0
+    pairs = column.flatten()
+    lengths = (pc.sum(pc.binary_length(part)) for part in pairs.flatten())
+    sizes = sum(length.as_py() or 0 for length in lengths)
+    return int(sizes + _HEADER * len(pairs))
 
 
 def _data_size(column: pa.Array) -> int:
@@ -310,6 +351,15 @@ def bad_header(partition: Partition, offset: int) -> CorruptData:
     msg = f"partition {partition}, offset {offset}: the name of a header is not UTF-8"
     remedy = "start after this offset, or use a decoder without headers"
     return CorruptData(msg, remedy=remedy)
+
+
+def too_large(partition: Partition, offset: int) -> PermanentError:
+    """The error for a message that does not fit into a batch."""
+    msg = f"partition {partition}, offset {offset}: the message makes a batch larger "
+    msg += "than 2 GiB, with its key and headers"
+    remedy = "lower batch.bytes and consumer.prop.queued.max.messages.kbytes; if the "
+    remedy += "message alone is larger, start after this offset"
+    return PermanentError(msg, remedy=remedy)
 
 
 def _headers(messages: Sequence[Message], partition: Partition) -> pa.Array:

@@ -39,7 +39,7 @@ class PartitionRows(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes of keys and values."""
+        """Bytes of keys, values and headers."""
 
     @property
     def next_offset(self) -> int:
@@ -66,7 +66,7 @@ class GroupRows(ABC):
     @property
     @abstractmethod
     def size(self) -> int:
-        """Bytes of keys and values of all partitions."""
+        """Bytes of keys, values and headers of all partitions."""
 
     @property
     @abstractmethod
@@ -74,12 +74,15 @@ class GroupRows(ABC):
         """Ends of partitions that were reached."""
 
     @abstractmethod
-    def poll(self, wanted: int, wait: float) -> int:
+    def poll(self, wanted: int, most: int, wait: float) -> int:
         """Add up to ``wanted`` messages, waiting for them for ``wait`` seconds.
 
+        No message is added to rows of ``most`` bytes; the Python client counts after
+        each poll, not after each message.
+
         Partitions may be assigned and revoked during the call. Returns the number of
-        messages and events; fewer than requested: the queue is empty, or an error was
-        reported.
+        messages and events; fewer than requested: the queue is empty, the rows have
+        ``most`` bytes, or an error was reported.
         """
 
     @abstractmethod
@@ -117,7 +120,7 @@ class ConsumedRowsByPartition(GroupRows):
     def ends(self) -> Mapping[Partition, int]:
         return self._ends
 
-    def poll(self, wanted: int, wait: float) -> int:
+    def poll(self, wanted: int, most: int, wait: float) -> int:
         messages = self._consumer.consume(wanted, wait)
         received = len(messages)
         if any(map(Message.error, messages)):

@@ -279,7 +279,8 @@ class KafkaGroupMember(StreamLevelConsumer):
         until = time.monotonic() + patience
         wanted, wait = 1, patience
         while True:
-            full = rows.poll(wanted, wait) == wanted and time.monotonic() < until
+            received = rows.poll(wanted, limits.max_bytes, wait)
+            full = received == wanted and time.monotonic() < until
             over = rows.rows >= limits.max_rows or rows.size >= limits.max_bytes
             if not full or over or rows.errors:
                 break

@@ -15,6 +15,7 @@ from streamfactory.backends.kafka.columns import (
     PolledRows,
     bad_header,
     envelopes,
+    too_large,
 )
 from streamfactory.spi import PermanentError, headers_type
 
@@ -122,14 +123,14 @@ class NativeRows(PolledRows):
     def next_offset(self) -> int:
         return self._columns.next_offset
 
-    def poll(self, wanted: int, wait: float) -> Polled:
+    def poll(self, wanted: int, most: int, wait: float) -> Polled:
         raw = self._columns.raw
         error = None if raw.rows else self._queue.serve()
         if error is not None:
             return Polled(1, 0, None, error)
         millis = math.ceil(1000 * wait)
         status = self._queue.library.fill(
-            self._columns.address, self._queue.queue, wanted, millis
+            self._columns.address, self._queue.queue, wanted, most, millis
         )
         if status:
             raise failure_of(status, self._partition, self.next_offset)
@@ -141,7 +142,7 @@ class NativeRows(PolledRows):
 
     def drain(self, most: int, release: Callable[[], None]) -> None:
         while self.size < most:
-            polled = self.poll(CHUNK, 0)
+            polled = self.poll(CHUNK, most, 0)
             if polled.received < CHUNK or polled.error or polled.end is not None:
                 break  # messages after an event are fetched again
         release()
@@ -172,7 +173,7 @@ class NativeColumns:
 
     @property
     def size(self) -> int:
-        """Bytes of keys and values."""
+        """Bytes of keys, values and headers."""
         return int(self.raw.size)
 
     @property
@@ -249,8 +250,7 @@ def failure_of(status: int, partition: Partition, offset: int) -> Exception:
     if status == _NO_MEMORY:
         return MemoryError(f"no memory for the messages of {where}")
     if status == _TOO_LARGE:
-        remedy = "lower consumer.prop.queued.max.messages.kbytes"
-        return PermanentError(f"{where}: a batch exceeds 2 GiB", remedy=remedy)
+        return too_large(partition, offset)
     return PermanentError(f"{where}: the compiled part failed ({status})")
 
 

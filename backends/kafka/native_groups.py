@@ -107,14 +107,14 @@ class NativeRowsByPartition(GroupRows):
         reached = (part for part in self._parts() if part.columns.contents.end >= 0)
         return {_partition(part): int(part.columns.contents.end) for part in reached}
 
-    def poll(self, wanted: int, wait: float) -> int:
+    def poll(self, wanted: int, most: int, wait: float) -> int:
         if not self.rows:
             self._serve()
             if self.errors or self.rewinds:
                 return 0
         raw, queue = self._raw, self._queue
         status = queue.library.fill_parts(
-            self._memory.parts, queue.queue, wanted, math.ceil(1000 * wait)
+            self._memory.parts, queue.queue, wanted, most, math.ceil(1000 * wait)
         )
         if status:
             raise self._failure(status)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("streamfactory.kafka")
 
 _PACKAGE: Final = "streamfactory_native"
-_LEVEL: Final = 3
+_LEVEL: Final = 4
 """`SF_LEVEL` of kafka.h."""
 _PLUGINS: Final = "plugin.library.paths"
 _TRIED: Final = ((2, 16),)
@@ -241,12 +241,12 @@ class Library:
             "sf_close_queue": (None, [c_void_p]),
             "sf_new_columns": (columns, [c_int32]),
             "sf_free_columns": (None, [columns]),
-            "sf_fill": (c_int32, [columns, c_void_p, c_int64, c_int32]),
+            "sf_fill": (c_int32, [columns, c_void_p, c_int64, c_int64, c_int32]),
             "sf_new_queue": (c_void_p, [c_void_p]),
             "sf_forward": (c_int32, [c_void_p, c_char_p, c_int32, c_void_p]),
             "sf_new_parts": (parts, [c_int32]),
             "sf_free_parts": (None, [parts]),
-            "sf_fill_parts": (c_int32, [parts, c_void_p, c_int64, c_int32]),
+            "sf_fill_parts": (c_int32, [parts, c_void_p, c_int64, c_int64, c_int32]),
             "sf_take_columns": (columns, [parts, c_int64]),
             "sf_send": (c_int32, [c_void_p, c_char_p, c_int32, rows, c_int64, c_int32]),
             "sf_reset_reports": (None, [c_void_p]),

@@ -142,7 +142,7 @@ class KafkaConsumer(PartitionLevelConsumer):
         self._raise_error()
         wanted, patience = 1, max(0.0, until - began)
         while True:
-            polled = rows.poll(wanted, patience)
+            polled = rows.poll(wanted, most_bytes, patience)
             self._note(client, polled, rows.next_offset)
             left = most - rows.rows
             now = time.monotonic()

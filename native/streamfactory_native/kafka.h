@@ -14,7 +14,7 @@
 #define SF_EXPORT __attribute__((visibility("default")))
 
 /* Increased with every change of what Python calls; Python refuses other numbers. */
-#define SF_LEVEL 3
+#define SF_LEVEL 4
 
 /* What functions return. */
 enum sf_status {
@@ -115,9 +115,12 @@ int64_t sf_now_ms(void);
 
 /* --- reading ---------------------------------------------------------------------- */
 
-/* Bytes of keys and values from which a batch takes no more messages. librdkafka has
- * none of more than 1,000,000,000 bytes: columns stay below 2^31. */
+/* Bytes from which a batch takes no more messages, whatever it is asked for. Below it,
+ * a message of up to 1 GiB fits: columns stay below 2^31. */
 #define SF_MOST_BYTES ((int64_t)1 << 30)
+
+/* Bytes of a header besides its name and value: the ends of both. */
+#define SF_HEADER_BYTES 8
 
 /* A growing buffer; `data` may be NULL while `used` is 0. */
 typedef struct {
@@ -138,7 +141,7 @@ typedef struct {
  * fields; the order is that of `_Columns` in native_library.py. */
 typedef struct {
     int64_t rows;
-    int64_t size;        /* bytes of keys and values */
+    int64_t size;        /* bytes of keys, values and headers */
     int64_t next_offset; /* after the last row */
     int64_t received;    /* by the last call: messages and events */
     int64_t added;       /* by the last call: rows */
@@ -167,7 +170,7 @@ SF_EXPORT void sf_close_queue(void *queue);
 SF_EXPORT sf_columns *sf_new_columns(int32_t headers);
 SF_EXPORT void sf_free_columns(sf_columns *columns);
 SF_EXPORT int32_t sf_fill(sf_columns *columns, void *queue, int64_t wanted,
-                          int32_t timeout_ms);
+                          int64_t most, int32_t timeout_ms);
 
 /* The type of events about errors and ends of partitions. */
 enum { SF_EVENT_ERROR = 8 };
@@ -194,7 +197,7 @@ typedef struct {
     int64_t capacity;
     int64_t last;     /* index of the part of the last message */
     int64_t rows;     /* of all parts */
-    int64_t size;     /* bytes of keys and values of all parts */
+    int64_t size;     /* bytes of keys, values and headers of all parts */
     int64_t received; /* by the last call: messages and events */
     int64_t failed;   /* by the last call: index of the part with an error; -1 without */
     int32_t headers;  /* whether headers are collected */
@@ -207,7 +210,7 @@ SF_EXPORT int32_t sf_forward(sf_client *client, const char *topic, int32_t parti
 SF_EXPORT sf_parts *sf_new_parts(int32_t headers);
 SF_EXPORT void sf_free_parts(sf_parts *parts);
 SF_EXPORT int32_t sf_fill_parts(sf_parts *parts, void *queue, int64_t wanted,
-                                int32_t timeout_ms);
+                                int64_t most, int32_t timeout_ms);
 SF_EXPORT sf_columns *sf_take_columns(sf_parts *parts, int64_t index);
 
 /* --- writing ---------------------------------------------------------------------- */

@@ -210,7 +210,10 @@ int sf_add_row(sf_columns *columns, const sf_message *message) {
         !add_int32(&columns->kinds, kind - 1))
         return SF_NO_MEMORY;
     columns->times_nulls += kind == 0;
-    columns->size = (int64_t)(columns->keys.data.used + columns->values.data.used);
+    columns->size =
+        (int64_t)(columns->keys.data.used + columns->values.data.used +
+                  columns->header_keys.data.used + columns->header_values.data.used) +
+        SF_HEADER_BYTES * columns->header_count;
     columns->next_offset = message->offset + 1;
     columns->rows = row + 1;
     columns->added++;
@@ -246,9 +249,11 @@ void *sf_next_event(void *queue, int64_t until) {
 }
 
 /* Adds up to `wanted` messages, and waits for all of them until the timeout. Stops at
- * an error of librdkafka and at SF_MOST_BYTES; what follows stays in the queue. After a
- * status other than SF_OK the columns can only be freed. */
-int32_t sf_fill(sf_columns *columns, void *queue, int64_t wanted, int32_t timeout_ms) {
+ * an error of librdkafka, and when the columns have `most` bytes, or SF_MOST_BYTES; what
+ * follows stays in the queue. After a status other than SF_OK the columns can only be
+ * freed; `next_offset` is then that of the message that was refused. */
+int32_t sf_fill(sf_columns *columns, void *queue, int64_t wanted, int64_t most,
+                int32_t timeout_ms) {
     int64_t until = sf_now_ms() + timeout_ms;
     const sf_message *message;
     int status = SF_OK, stopped = 0;
@@ -257,8 +262,10 @@ int32_t sf_fill(sf_columns *columns, void *queue, int64_t wanted, int32_t timeou
     columns->received = columns->added = 0;
     columns->end = -1;
     columns->error = 0;
-    while (columns->received < wanted && columns->size < SF_MOST_BYTES &&
-           status == SF_OK && !stopped) {
+    if (most > SF_MOST_BYTES)
+        most = SF_MOST_BYTES;
+    while (columns->received < wanted && columns->size < most && status == SF_OK &&
+           !stopped) {
         event = sf_next_event(queue, until);
         if (event == NULL)
             break;

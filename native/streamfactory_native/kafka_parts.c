@@ -127,14 +127,17 @@ static int add_event(sf_parts *parts, void *event) {
 /* Adds up to `wanted` messages, each to the columns of its partition; otherwise like
  * sf_fill. After a status other than SF_OK the parts can only be freed; `failed` is then
  * the part whose message was refused, if there is one. */
-int32_t sf_fill_parts(sf_parts *parts, void *queue, int64_t wanted, int32_t timeout_ms) {
+int32_t sf_fill_parts(sf_parts *parts, void *queue, int64_t wanted, int64_t most,
+                      int32_t timeout_ms) {
     int64_t until = sf_now_ms() + timeout_ms;
     const sf_message *message;
     int status = SF_OK;
     void *event;
     parts->received = 0;
     parts->failed = -1;
-    while (parts->received < wanted && parts->size < SF_MOST_BYTES && status == SF_OK &&
+    if (most > SF_MOST_BYTES)
+        most = SF_MOST_BYTES;
+    while (parts->received < wanted && parts->size < most && status == SF_OK &&
            parts->failed < 0) {
         event = sf_next_event(queue, until);
         if (event == NULL)

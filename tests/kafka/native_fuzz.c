@@ -254,6 +254,10 @@ static void check(const sf_columns *columns) {
         assert(columns->header_lists.used == (size_t)(rows + 1) * 4);
         assert(lists[rows] == columns->header_count);
     }
+    assert((size_t)columns->size ==
+           columns->keys.data.used + columns->values.data.used +
+               columns->header_keys.data.used + columns->header_values.data.used +
+               SF_HEADER_BYTES * (size_t)columns->header_count);
     assert(memchr(columns->reason, 0, sizeof(columns->reason)) != NULL);
 }
 
@@ -569,9 +573,12 @@ static void fuzz_reading(int *statuses) {
         return;
     }
     for (int call = 0; call < 20 && status == SF_OK; call++) {
-        int64_t before = columns->rows;
-        status = sf_fill(columns, bytes[0] ? &offset : NULL, (int64_t)chance(300), 0);
+        int64_t before = columns->rows, most = (int64_t)chance(1 << 20);
+        int64_t size = columns->size;
+        status = sf_fill(columns, bytes[0] ? &offset : NULL, (int64_t)chance(300),
+                         most, 0);
         assert(columns->rows == before + columns->added);
+        assert(size < most || columns->received == 0);
         assert(live == 0);
         if (status == SF_OK)
             check(columns);
@@ -620,7 +627,7 @@ static void fuzz_parts(int *statuses) {
     }
     for (int call = 0; call < 20 && status == SF_OK; call++) {
         int64_t wanted = (int64_t)chance(300);
-        status = sf_fill_parts(parts, &queue, wanted, 0);
+        status = sf_fill_parts(parts, &queue, wanted, (int64_t)1 << 40, 0);
         assert(live == 0 && parts->received <= wanted);
         if (status == SF_OK)
             check_parts(parts);

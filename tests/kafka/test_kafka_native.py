@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Message, Producer
 from native.compiling import PACKAGE, NoCompiler, compile_library, compiler
 from tests.kafka.conftest import stream_of
 from tests.kafka.raw_headers import send_header
@@ -20,12 +20,12 @@ from tests.kafka.streams import drain, opened, reading
 from tests.proving.drivers import REPOSITORY
 from tests.proving.skipping import skip_or_fail
 
-from streamfactory.backends.kafka import native_library
+from streamfactory.backends.kafka import columns, native_library
 from streamfactory.backends.kafka.client_pool import ClientPool
 from streamfactory.backends.kafka.native_columns import NativeRows
 from streamfactory.backends.kafka.native_library import library_for
 from streamfactory.backends.kafka.options import READING
-from streamfactory.spi import ConfigError, CorruptData, Partition
+from streamfactory.spi import ConfigError, CorruptData, Partition, PermanentError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,6 +117,46 @@ def test_a_header_whose_name_is_no_text_is_reported_with_its_offset(
     ):
         drain(reader, end=3)
     assert "start after this offset" in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["off", "required"])
+@pytest.mark.parametrize("part", ["headers", "value"])
+def test_bytes_of_headers_count_in_the_size_of_a_batch(
+    path: str, part: str, native: ModuleType, topics: Topics, topic: str
+) -> None:
+    producer = Producer({"bootstrap.servers": topics.bootstrap})
+    large = bytes(100_000)
+    for _ in range(40):
+        if part == "headers":
+            producer.produce(topic, b"", partition=0, headers=[("h", large)])
+        else:
+            producer.produce(topic, large, partition=0)
+    assert producer.flush(30) == 0
+    given = {"stream.kafka.native.reading": path, "batch.bytes": "1MiB"}
+    with reading({**stream_of(topics.bootstrap, topic), **given}) as reader:
+        batches = drain(reader, end=40)
+    assert sum(batch.num_rows for batch in batches) == 40
+    assert all(b.size >= b.num_rows * len(large) for b in batches)
+    if path == "required":
+        # The compiled part counts each message; the Python client each poll.
+        assert max(batch.num_rows for batch in batches) <= 11
+
+
+@pytest.mark.parametrize("column", ["key", "value", "headers"])
+def test_a_message_that_does_not_fit_into_a_batch_is_named_by_its_offset(
+    column: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "_LARGEST", 1000)
+    rows = columns.Columns(Partition("t", 3), headers=True)
+
+    def message(offset: int, size: int) -> Message:
+        part = [("h", bytes(size))] if column == "headers" else bytes(size)
+        return Message(topic="t", partition=3, offset=offset, **{column: part})
+
+    rows.add([message(5, 900)])
+    with pytest.raises(PermanentError, match="t-3, offset 6: the message") as caught:
+        rows.add([message(6, 200)])
+    assert "batch.bytes" in str(caught.value)
 
 
 def test_a_batch_outlives_its_reader_and_a_slice_its_batch(
