@@ -406,8 +406,8 @@ class _FaultyProducerFactory(ProducerFactory):
     def claims(self) -> Claims:
         return self._inner.claims()
 
-    def end_stream(self, end: End) -> None:
-        self._inner.end_stream(end)
+    def end_stream(self, end: End) -> End | None:
+        return self._inner.end_stream(end)
 
     def close(self) -> None:
         self._inner.close()
