@@ -123,6 +123,8 @@ def copy_command(
             **plain(copy.guarantee),
         }
         printer.show(document, _lines(document, done))
+    if not done.confirmed:
+        return Status.FAILED
     return Status.FINE if done.complete or follow else Status.INTERRUPTED
 
 

@@ -138,6 +138,8 @@ def publish_command(
         _note_skipped(printer, publisher, done)
         document = _document(publisher, done, progress.seconds)
         printer.show(document, _lines(document))
+    if not done.confirmed:
+        return Status.FAILED
     return Status.FINE if done.complete else Status.INTERRUPTED
 
 

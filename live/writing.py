@@ -85,12 +85,16 @@ class PartitionWriter(ABC):
             StreamError: As `send`.
         """
 
-    def confirm(self, deadline: float) -> None:  # noqa: B027 - an ability
+    def confirm(self, deadline: float) -> int:
         """Wait until every reader has received the end, if the transport shows it.
 
+        Returns:
+            Number of readers that disconnected before, and so may lack rows.
+
         Raises:
-            StreamTimeout: transient; a reader has not.
+            StreamTimeout: transient; a reader has not received the end.
         """
+        return 0
 
     @abstractmethod
     def close(self) -> None:
@@ -126,6 +130,10 @@ class PartitionWriters:
         """Abort some partitions: sent rows cannot be recalled."""
         for number in numbers:
             self.each[number].break_off()
+
+    def confirm(self, deadline: float) -> int:
+        """See `PartitionWriter`; of all partitions."""
+        return sum(partition.confirm(deadline) for partition in self.each)
 
     def close(self) -> None:
         """Close all of them."""
@@ -223,12 +231,12 @@ class LiveProducerFactory(ProducerFactory):
     def fetch_schema(self, topic: str) -> pa.Schema | None:
         return self._schema
 
-    def end_stream(self, end: End) -> None:
+    def end_stream(self, end: End) -> End | None:
         """End every partition, including those without rows."""
         writers = self.writers
         if not isinstance(end, Finished):
             writers.break_off(range(len(writers.each)))
-            return
+            return None
         if self._schema is None:
             msg = "the stream cannot be ended: it has no schema yet"
             raise MisuseError(
@@ -237,8 +245,7 @@ class LiveProducerFactory(ProducerFactory):
         deadline = time.monotonic() + seconds(self.config, "connection.timeout.millis")
         for partition in writers.each:
             partition.finish(self._schema, deadline)
-        for partition in writers.each:
-            partition.confirm(deadline)
+        return ReaderFinished() if writers.confirm(deadline) else None
 
     def close(self) -> None:
         writers = self._writers.existing()

@@ -40,7 +40,8 @@ class CheckpointStore(ABC):
         """Fence earlier runs of an instance: their saves fail from here on.
 
         Called once, before ``load``. A store that cannot fence keeps this default,
-        which does nothing: the last save of two runs wins.
+        which does nothing: the last save of two runs wins, and of two changes of a
+        position at once both may be reported as done.
         """
 
     @abstractmethod

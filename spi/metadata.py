@@ -280,5 +280,27 @@ class MetadataProvider(ABC):
         msg = "this stream has no groups that could store a position"
         raise Unsupported(msg)
 
+    def replace_position(self, group: str, before: Position, after: Position) -> bool:
+        """Set the position of a group without members, if it is still ``before``.
+
+        For commands and pages that set positions; readers never call it. The default
+        compares with `fetch_positions` and calls `publish_position`: of two calls at
+        once both may succeed. Override it if the source can do both in one step.
+
+        Args:
+            group: Name of the group.
+            before: The expected next offset of each partition.
+            after: The new one; partitions that are missing keep theirs.
+
+        Returns:
+            False if the group is at another position; then nothing was changed. Of two
+            calls with one ``before``, at most one returns True.
+        """
+        found = self.fetch_positions([group]).get(group)
+        if found is None or any(found.get(p) != at for p, at in before.items()):
+            return False
+        self.publish_position(group, after)
+        return True
+
     def close(self) -> None:  # noqa: B027 - not abstract: it may have no resources
         """Release all resources."""

@@ -330,13 +330,19 @@ class ProducerFactory(ABC):
         """Return the claims of this configuration; never stronger than ``CLAIMS``."""
         return self.CLAIMS
 
-    def end_stream(self, end: End) -> None:  # noqa: B027 - most streams have no end
+    def end_stream(self, end: End) -> End | None:
         """End the stream for its readers. Called once, by the owner of the stream.
 
         Only `Finished` is a normal end for readers; without this call, closing the
         factory is a failure for them. Returns when the other side has confirmed it, or
         raises its error.
+
+        Returns:
+            `ReaderFinished` if a reader disconnected before it confirmed the end, and
+            so may lack rows; ``publish`` and ``copy`` then fail. None if every reader
+            has confirmed, or the transport cannot show it; the default.
         """
+        return None
 
     def close(self) -> None:  # noqa: B027 - not abstract: it may have no resources
         """Release resources that the created objects share. Called last."""

@@ -82,6 +82,8 @@ class Copied:
     """Losses of the source."""
     dead_letters: int = 0
     """Dead letters that this run committed."""
+    confirmed: bool = True
+    """False if a reader of a sink that stores nothing left early: it lacks rows."""
 
 
 @final
@@ -254,9 +256,10 @@ class Copy(Closing):
         if self._dead and self._letters is not None:
             place = self._letters.config.name
             log.warning("dead letters in %r: %d more", place, self._dead)
+        confirmed = not epochs.unread
         if complete and not self._sink.claims.durable:
             # Streams that end with this process are ended normally for their readers.
-            self._sink.end_stream(Finished())
+            confirmed &= self._sink.end_stream(Finished()) is None
         assert self._position is not None
         return Copied(
             self._rows,
@@ -265,6 +268,7 @@ class Copy(Closing):
             complete,
             tuple(self._losses),
             self._dead,
+            confirmed,
         )
 
     def _begin_letters(self, stack: ExitStack) -> None:

@@ -59,6 +59,8 @@ class Published:
     """Bytes, or rows of Parquet, that an earlier run had published."""
     complete: bool
     """Whether it reached the end of the inputs instead of being stopped."""
+    confirmed: bool = True
+    """False if a reader of a stream that stores nothing left early: it lacks rows."""
 
 
 def open_publisher(
@@ -242,10 +244,11 @@ class Publisher(Closing):
             skipped = self._skip(epochs.last)
             begin()
             complete = self._pump(epochs, spread, stop, on_progress)
+        confirmed = not epochs.unread
         if complete and not self._sink.claims.durable:
             # Streams that end with this process are ended normally for their readers.
-            self._sink.end_stream(Finished())
-        return Published(epochs.rows, epochs.epochs, skipped, complete)
+            confirmed &= self._sink.end_stream(Finished()) is None
+        return Published(epochs.rows, epochs.epochs, skipped, complete, confirmed)
 
     def close(self) -> None:
         """Close everything; twice is fine."""

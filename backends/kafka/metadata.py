@@ -15,6 +15,7 @@ from confluent_kafka import (
     Consumer,
     ConsumerGroupTopicPartitions,
     IsolationLevel,
+    KafkaError,
     KafkaException,
     TopicCollection,
     TopicPartition,
@@ -36,6 +37,7 @@ from streamfactory.backends.kafka.clients import (
 )
 from streamfactory.backends.kafka.committed import committed_place
 from streamfactory.backends.kafka.errors import failure, is_passing
+from streamfactory.backends.kafka.group_changes import replace_offsets
 from streamfactory.spi import (
     ClosedError,
     MetadataProvider,
@@ -236,6 +238,7 @@ class KafkaMetadata(MetadataProvider):
 
     def __init__(self, config: StreamConfig, client_id: str) -> None:
         self._config = config
+        self._client_id = client_id
         self._admin = Admin(config, client_id)
         self._level = (
             IsolationLevel.READ_COMMITTED
@@ -344,6 +347,15 @@ class KafkaMetadata(MetadataProvider):
             for one in answer.topic_partitions:
                 if one.error is not None:
                     raise failure(one.error, doing)
+
+    def replace_position(self, group: str, before: Position, after: Position) -> bool:
+        doing = f"offsets of group {group!r} cannot be committed"
+        described = self._admin.call(
+            doing, lambda c: c.describe_consumer_groups([group])
+        )
+        if described[group].members:
+            raise failure(KafkaError(KafkaError.NON_EMPTY_GROUP), doing)
+        return replace_offsets(self._config, self._client_id, group, before, after)
 
     def fetch_written_at(self, partition: Partition, offset: int) -> int | None:
         settings = consumer_settings(self._config, "streamfactory-waiting", Watch())

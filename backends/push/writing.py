@@ -119,12 +119,13 @@ class PushProducerFactory(ProducerFactory):
     def fetch_schema(self, topic: str) -> pa.Schema | None:
         return named.find(topic).stream_schema
 
-    def end_stream(self, end: End) -> None:
+    def end_stream(self, end: End) -> End | None:
         table = named.find(self.config.topic)
         if isinstance(end, Finished):
             table.channel.close()
         else:
             _fail(table, str(end))
+        return None
 
     @property
     def _timeout(self) -> float:

@@ -5,12 +5,14 @@ Operations that would block raise BlockingIOError.
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import select
 import socket
 import ssl
 import struct
+import termios
 import time
 from contextlib import suppress
 from typing import Final
@@ -29,6 +31,8 @@ _MOST_VIEWS: Final = 512
 """Buffers per system call; the limit of systems is 1024."""
 _BRIEFLY: Final = 1
 """Milliseconds in which a sender that writes without a pause sends more."""
+_END_OF_TLS: Final = 0.2
+"""Seconds in which a sender ends TLS after the end of its stream."""
 
 
 class Connection:
@@ -149,6 +153,30 @@ class Connection:
             msg = f"{self.name}: the reader sent bytes, which readers never do"
             raise ConnectionFailed(msg)
         return True
+
+    def unacknowledged(self) -> int:
+        """Sent bytes that the peer's system has not acknowledged.
+
+        Raises:
+            OSError: The peer has reset the connection.
+        """
+        code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            raise OSError(code, os.strerror(code))
+        found = fcntl.ioctl(self._socket.fileno(), termios.TIOCOUTQ, bytes(4))
+        return int(struct.unpack("i", found)[0])
+
+    def await_close(self) -> None:
+        """Receive the end of TLS, so that closing does not reset the connection."""
+        deadline = time.monotonic() + _END_OF_TLS
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                if not self._socket.recv(1):
+                    return
+            except (ssl.SSLWantReadError, BlockingIOError):
+                self._polled().poll(left * 1000)
+            except OSError:
+                return
 
     def end_sending(self) -> None:
         """Shut down the sending side.

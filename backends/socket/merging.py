@@ -364,6 +364,8 @@ class SocketReader(PartitionReader):
             writer.may_have_more = connection.is_tls or is_long or not inflow.is_dry
             if found is None:
                 self._writers.remove(writer)
+                if connection.is_tls:
+                    connection.await_close()
                 connection.close()
             return found
         return None

@@ -96,6 +96,8 @@ class SocketWriter(PartitionWriter):
         """Error of the flusher thread, raised at the next call."""
         self._lost = 0
         """Readers that have disconnected and will not return."""
+        self._left_early = 0
+        """Readers that have disconnected before they confirmed the end."""
         self._opened = self._closed = False
 
     @property
@@ -157,13 +159,17 @@ class SocketWriter(PartitionWriter):
                 for reader in self._readers:
                     last.callback(reader.connection.end_sending)
 
-    def confirm(self, deadline: float) -> None:
-        """Wait until every reader has received the end and closed."""
+    def confirm(self, deadline: float) -> int:
+        """Wait until every reader has received the end and closed.
+
+        A reader confirms by closing after its system has acknowledged every byte: with
+        unread bytes, or before the last ones, its system resets the connection.
+        """
         with self._locked(None):
             while self._readers:
-                self._drop_closed()
+                closed = self._drop_confirmed()
                 if not self._readers:
-                    return
+                    break
                 left = deadline - time.monotonic()
                 if left <= 0:
                     name = self._readers[0].connection.name
@@ -171,7 +177,11 @@ class SocketWriter(PartitionWriter):
                     raise StreamTimeout(
                         msg, remedy="check whether the reader still runs"
                     )
-                wait([(r.connection.fileno(), 1) for r in self._readers], left)
+                if closed:
+                    time.sleep(min(left, _PAUSE))  # its acknowledgements arrive late
+                else:
+                    wait([(r.connection.fileno(), 1) for r in self._readers], left)
+            return self._left_early
 
     def break_off(self) -> None:
         with self._lock:
@@ -181,6 +191,7 @@ class SocketWriter(PartitionWriter):
                 pending.connection.break_off(torn=False)
             self._readers = []
             self._out, self._lost, self._failure = None, 0, None
+            self._left_early = 0
 
     def close(self) -> None:
         """Close. If the stream is not finished, the connections are aborted."""
@@ -288,10 +299,30 @@ class SocketWriter(PartitionWriter):
             if _has_closed(reader.connection):
                 self._lose(reader)
 
+    def _drop_confirmed(self) -> bool:
+        """Drop readers that closed; whether one of the others has closed its side."""
+        waiting = False
+        for reader in list(self._readers):
+            try:
+                if not reader.connection.peer_has_closed():
+                    continue
+                if reader.connection.unacknowledged():
+                    waiting = True
+                    continue
+            except StreamError:
+                raise
+            except OSError:
+                self._lose(reader)
+                continue
+            self._readers.remove(reader)
+            reader.connection.close()
+        return waiting
+
     def _lose(self, reader: _Reader) -> None:
         """Remove a reader that closed. Whether it has read everything is unknown."""
         self._readers.remove(reader)
         reader.connection.close()
+        self._left_early += 1
         if self.is_finished or not self._settings.reconnect:
             self._lost += 1
         log.info("%s: a reader disconnected", reader.connection.name)

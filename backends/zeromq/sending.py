@@ -77,6 +77,8 @@ class SendingWriter(PartitionWriter):
         self._stall = seconds(config, "stall.timeout.millis")
         self._linger = seconds(config, "linger.millis")
         self._has_begun = False
+        self._left_early = 0
+        """Readers that had disconnected when the stream ended."""
         self._begin_stream(stream)
 
     @property
@@ -143,12 +145,26 @@ class SendingWriter(PartitionWriter):
     def finish(self, schema: pa.Schema, deadline: float) -> None:
         """Finish the stream; plain messages have no end marker."""
         with self._lock:
+            if self.is_finished:
+                return
             self.is_finished = True
+            if self._socket is not None:
+                self._socket.check()
+                self._left_early = self._socket.lost
             if self._settings.is_plain:
                 return
             if self._schema is None:
                 self._know(message_schema() if self._settings.is_raw else schema)
             self._end(Kind.END, deadline)
+
+    def confirm(self, deadline: float) -> int:
+        """Close the socket; the context then sends what is queued.
+
+        Nothing shows whether a reader received the end. One that disconnected before
+        it may lack rows.
+        """
+        self.close()
+        return self._left_early
 
     def close(self) -> None:
         """Close the socket; the context then sends what is queued."""

@@ -119,6 +119,10 @@ class MonitoredSocket:
         self.handshakes = 0
         """Number of connections so far, including reconnections."""
         self.disconnects = 0
+        self.lost = 0
+        """Number of connections that were lost after their handshake."""
+        self._failed_handshakes = 0
+        """Those whose disconnection was not reported yet."""
         self.socket = place.socket(kind)
         self._monitor: zmq.Socket[bytes] | None = None
         try:
@@ -176,7 +180,12 @@ class MonitoredSocket:
                 self._failures = 0
             elif kind == zmq.EVENT_DISCONNECTED:
                 self.disconnects += 1
+                if self._failed_handshakes:
+                    self._failed_handshakes -= 1
+                else:
+                    self.lost += 1
             else:
+                self._failed_handshakes += 1
                 self._failed(kind, value, address.decode(errors="replace"))
 
     def close(self, linger: float) -> None:

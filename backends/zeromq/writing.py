@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 import uuid
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -9,16 +11,41 @@ from streamfactory.backends.zeromq.keeping import AcknowledgedWriter
 from streamfactory.backends.zeromq.options import DEALER_ROUTER
 from streamfactory.backends.zeromq.sending import SendingWriter
 from streamfactory.backends.zeromq.transport import SocketContext
+from streamfactory.live.options import seconds
 from streamfactory.live.writing import LiveProducerFactory, PartitionWriters
 from streamfactory.spi import Claims, MisuseError, envelope_schema
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
 
+    from streamfactory.live.writing import PartitionWriter
     from streamfactory.spi import StreamWriter, WriteContext
+
+log = logging.getLogger(__name__)
 
 _NAMES: Final = uuid.UUID("5a2f6f0e-5a3d-4c55-9a8f-6b1d3c0e7f41")
 """Namespace of stream ids with a sender id, which are stable across restarts."""
+
+
+class ZeromqWriters(PartitionWriters):
+    """The writers of all partitions, with the context that sends what they queue."""
+
+    def __init__(self, each: Sequence[PartitionWriter], place: SocketContext) -> None:
+        super().__init__(each, place.close)
+        self._place = place
+
+    def confirm(self, deadline: float) -> int:
+        """Send what is queued; see `PartitionWriter`."""
+        left, began = super().confirm(deadline), time.monotonic()
+        self._place.close()
+        linger = seconds(self._place.config, "linger.millis")
+        if not 0 < linger <= time.monotonic() - began:
+            return left
+        text = "stream %r: messages were not sent within linger.millis, and are lost"
+        log.warning(text, self._place.config.name)
+        return left + 1
 
 
 class ZeromqProducerFactory(LiveProducerFactory):
@@ -38,7 +65,7 @@ class ZeromqProducerFactory(LiveProducerFactory):
             kind(number, place, endpoints, self._stream_of(number))
             for number, endpoints in enumerate(place.settings.addresses)
         ]
-        return PartitionWriters(writers, place.close)
+        return ZeromqWriters(writers, place)
 
     def create_writer(self, context: WriteContext) -> StreamWriter:
         if "sender.id" in self.config and context.task:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+import threading
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -20,10 +21,14 @@ from streamfactory.wiring.core.durable import make_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from streamfactory.spark.checkpoints.places import Place
 
 LOCK: Final = ".running"
+_CHANGE: Final = ".changing"
+_CHANGES: Final = threading.Lock()
+"""One change of a position at a time in this process, on any file system."""
 RECENT: Final = 60.0
 """Seconds since the last batch for which a query on an object store may be running."""
 
@@ -42,12 +47,7 @@ def hold(place: Place) -> Iterator[None]:
     if folder is None:
         yield
         return
-    try:
-        make_folder(folder)
-        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        msg = f"{place.text} cannot be locked: {error.strerror}"
-        raise CheckpointFailed(msg, remedy="check the permissions") from error
+    descriptor = _opened(place, folder / LOCK)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -62,6 +62,37 @@ def hold(place: Place) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def changing(place: Place) -> Iterator[None]:
+    """Make the comparison of a record and its replacement one step.
+
+    Of other processes on this machine too, unless the folder is on an object store.
+
+    Raises:
+        CheckpointFailed: permanent; the lock cannot be created.
+    """
+    with _CHANGES:
+        folder = place.local
+        if folder is None:
+            yield
+            return
+        descriptor = _opened(place, folder / _CHANGE)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # for the time of one small file
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def _opened(place: Place, path: Path) -> int:
+    try:
+        make_folder(path.parent)
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        msg = f"{place.text} cannot be locked: {error.strerror}"
+        raise CheckpointFailed(msg, remedy="check the permissions") from error
 
 
 def running(place: Place) -> str | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, final
 
-from streamfactory.spark.checkpoints.holding import hold, running
+from streamfactory.spark.checkpoints.holding import changing, hold, running
 from streamfactory.spark.checkpoints.record import RECORD, Change, Record, read_record
 from streamfactory.spark.checkpoints.resolving import Reset
 from streamfactory.spark.checkpoints.starting import check_streams, start_options
@@ -144,7 +144,7 @@ def apply_rewind(
     if used is not None:
         msg = f"{place.text} cannot be changed: {used}"
         raise MisuseError(msg, remedy="stop the pipeline first")
-    with nullcontext() if force else hold(place):
+    with nullcontext() if force else hold(place), changing(place):
         record = plan.record
         if read_record(place) != record:
             msg = f"{place.text} was changed meanwhile"

@@ -5,15 +5,24 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.checkpoints.test_checkpoint_commands import pipeline
+from tests.proving.changes import change_at_once, in_threads
 from tests.proving.commands import command_of
 
-from streamfactory.spark.checkpoints import PipelineCheckpoint, Place, read_record
+from streamfactory.spark.checkpoints import (
+    PipelineCheckpoint,
+    Place,
+    apply_rewind,
+    plan_rewind,
+    read_record,
+)
 from streamfactory.spark.checkpoints.holding import hold, running
-from streamfactory.spi import Checkpoint, MisuseError
+from streamfactory.spark.checkpoints.reading import read_query
+from streamfactory.spi import Checkpoint, MisuseError, PositionRefused, WriterFenced
 from streamfactory.wiring.streams.checkpoints import FileCheckpointStore, merged
 from streamfactory.wiring.streams.groups import instance_of
 
@@ -211,6 +220,65 @@ def test_a_group_is_reset(
     )
     assert (done.status, done.err) == (0, "")
     assert merged(store_of(tmp_path).load("billing")) == topic.at(*offsets)
+
+
+def test_of_two_changes_of_a_group_at_once_one_is_made(
+    topic: Topic, tmp_path: Path
+) -> None:
+    grouped(topic, tmp_path)
+    store, where = store_of(tmp_path), {"checkpoint.location": str(tmp_path / "groups")}
+    for _ in range(20):
+        # Each moves another partition: the second is refused all the same.
+        at = list(merged(store.load("billing")).values())
+        moves = {0: at[0] % 5 + 1}, {1: at[1] % 3 + 1}
+        outcomes = change_at_once(
+            lambda stack: topic.source(stack, **where), "billing", *moves
+        )
+        (refused,) = [error for error in outcomes if error is not None]
+        assert "has changed meanwhile" in str(refused)
+        made = moves[outcomes.index(None)]
+        after = {n: made.get(n, offset) for n, offset in enumerate(at)}
+        assert merged(store.load("billing")) == topic.at(*after.values())
+
+
+def test_a_change_of_a_group_fences_its_member_that_runs(
+    program: Command, topic: Topic, tmp_path: Path
+) -> None:
+    stream, store = grouped(topic, tmp_path), store_of(tmp_path)
+    (of_first,) = [n for n in store.load("billing") if "0-of" in n]
+    member = store_of(tmp_path)
+    member.claim("billing", of_first)
+    member.load("billing")
+    member.save("billing", of_first, Checkpoint(topic.at(4, 1), 6))
+    done = program("offsets", "set", stream, "0=0", "--group", "billing", "--yes")
+    assert done.status == 0
+    with pytest.raises(WriterFenced):
+        member.save("billing", of_first, Checkpoint(topic.at(5, 1), 9))
+    assert merged(store.load("billing")) == topic.at(0, 1)
+
+
+def test_of_two_forced_moves_of_a_pipeline_at_once_one_is_made(
+    topic: Topic, tmp_path: Path, stack: ExitStack
+) -> None:
+    query = ran_pipeline(topic, tmp_path, stack)
+    place = Place.of(str(tmp_path / "kept"))
+    read, source = read_query(Place.of(str(query.folder))), topic.source(stack)
+    plan = plan_rewind(place, read_record(place), read, source, {0: 1})
+    outcomes: list[object] = []
+
+    def move() -> None:
+        ready.wait(30)
+        try:
+            apply_rewind(place, plan, source, why="a test", force=True)
+            outcomes.append(None)
+        except PositionRefused as error:
+            outcomes.append(type(error))
+
+    ready = threading.Barrier(4)
+    with hold(place):
+        in_threads([move] * 4)
+    assert outcomes.count(None) == 1
+    assert outcomes.count(PositionRefused) == 3
 
 
 @pytest.mark.parametrize(

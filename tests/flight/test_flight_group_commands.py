@@ -7,15 +7,21 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from tests.flight.conftest import stream
+from tests.proving.changes import change_at_once
 from tests.proving.commands import Outcome, command_of
 
 import streamfactory
 from streamfactory.spi import NotAuthorized
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.definition import StreamDefinition
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.reading.source import Source
 from streamfactory.wiring.streams.opening import open_sink
 from streamfactory.wiring.topics.admin import open_admin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import ExitStack
     from pathlib import Path
 
     from streamfactory.wiring.serving.process import ServerProcess
@@ -101,6 +107,28 @@ def test_groups_of_a_server_are_shown(checkpoint: Command) -> None:
         "groups"
     ]
     assert one["group"] == "billing"
+
+
+@pytest.mark.usefixtures("groups")
+def test_of_two_changes_of_a_group_at_once_one_is_made(
+    clicks: dict[str, str], checkpoint: Command
+) -> None:
+    def source(stack: ExitStack) -> Source:
+        definition = StreamDefinition.of("clicks", clicks)
+        made = Source(configure(definition, default_manager(), use="read"))
+        stack.callback(made.close)
+        return made
+
+    for n in (0, 1):
+        moves = ({0: 4 + 2 * n}, {0: 5 + 2 * n})
+        outcomes = change_at_once(source, "billing", *moves)
+        (refused,) = [error for error in outcomes if error is not None]
+        assert "has changed meanwhile" in str(refused)
+        (made,) = checkpoint("show", "billing", "--server", "clicks", "--json").json[
+            "groups"
+        ]
+        (place,) = made["offsets"]
+        assert place["offset"] == moves[outcomes.index(None)][0]
 
 
 @pytest.mark.usefixtures("groups")

@@ -15,12 +15,18 @@ from confluent_kafka import (
     TopicPartition,
 )
 from tests.kafka.conftest import stream_of
+from tests.proving.changes import change_at_once
 from tests.proving.commands import command_of
 
 import streamfactory
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.definition import StreamDefinition
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.reading.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import ExitStack
     from pathlib import Path
 
     from tests.kafka.broker import Addresses
@@ -82,6 +88,29 @@ def test_groups_of_the_broker_are_shown_and_moved(
     unknown = program("offsets", "show", stream, "--group", "nobody", "--json")
     assert (unknown.status, unknown.error["error"]) == (1, "position_refused")
     assert committed(topics, group) == {0: 3, 1: 0}
+
+
+def test_of_two_changes_of_a_group_at_once_at_most_one_is_made(
+    kafka: Addresses, topics: Topics
+) -> None:
+    topic, group = topics.create(partitions=2), f"group-{uuid.uuid4().hex[:8]}"
+    for partition in range(2):
+        topics.send(topic, [b"a"] * 9, partition=partition)
+    properties = stream_of(kafka.bootstrap, topic)
+
+    def source(stack: ExitStack) -> Source:
+        definition = StreamDefinition.of(topic, properties)
+        made = Source(configure(definition, default_manager(), use="read"))
+        stack.callback(made.close)
+        return made
+
+    for n in range(3):
+        commit(topics, group, topic, 9, 9)
+        # Each moves another partition: at least one is refused all the same.
+        outcomes = change_at_once(source, group, {0: n}, {1: n})
+        assert outcomes.count(None) <= 1
+        made = outcomes.index(None) if None in outcomes else None
+        assert committed(topics, group) == {p: n if p == made else 9 for p in range(2)}
 
 
 def test_a_group_with_members_is_not_moved(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import struct
 import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from tests.proving.commands import command_of
 from tests.sockets.peers import (
     DIALLED,
     PATIENCE,
@@ -17,6 +20,7 @@ from tests.sockets.peers import (
     dialled,
     numbers_of,
     opened,
+    properties_of,
     read_plainly,
     rows,
     sink_of,
@@ -234,7 +238,7 @@ def test_a_reader_that_has_enough_is_no_error(port: int, address: str) -> None:
         writer.commit()
         assert writer.counters.unread == 2
         writer.close()
-        sink.end_stream(Finished())
+        assert sink.end_stream(Finished()) == ReaderFinished()
 
 
 def test_one_reader_that_leaves_stops_no_other(port: int, address: str) -> None:
@@ -248,8 +252,49 @@ def test_one_reader_that_leaves_stops_no_other(port: int, address: str) -> None:
         assert writer.end is None
         writer.commit()
         writer.close()
-        sink.end_stream(Finished())
+        assert sink.end_stream(Finished()) == ReaderFinished()
         assert staying.result() == list(range(1, 50))
+
+
+@pytest.mark.parametrize("unread", [True, False], ids=["reset", "closed"])
+def test_a_reader_that_closes_before_the_end_has_not_confirmed_it(
+    port: int, address: str, *, unread: bool
+) -> None:
+    with sink_of(listen=address) as sink:
+        reader = dialled_later(port)
+        sink.put(rows(*range(1000)))
+        if not unread:
+            reader.result().settimeout(0.3)
+            with pytest.raises(TimeoutError):
+                while reader.result().recv(1 << 16):
+                    pass
+        reader.result().close()
+        assert sink.end_stream(Finished()) == ReaderFinished()
+
+
+def test_publish_fails_where_a_reset_cuts_what_it_sent(
+    port: int, address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("n\n" + "1234567\n" * 2_000_000)
+    name = tmp_path / "s.json"
+    body = {"name": "s", "properties": properties_of(listen=address)}
+    name.write_text(json.dumps(body))
+
+    def read_some() -> None:
+        reader = dialled(port)
+        for _ in range(64):  # of some 250 pieces
+            assert reader.recv(1 << 16, socket.MSG_WAITALL)
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        reader.close()
+
+    reading = Background(read_some)
+    publish = command_of(capsys, "publish")
+    done = publish(name, file, "--schema", "n bigint", "--json")
+    reading.result()
+    assert done.status == 1
+    assert "may lack rows" in done.err
+    assert done.json["confirmed"] is False
 
 
 def test_a_reader_that_speaks_is_none(port: int, address: str) -> None:
@@ -283,7 +328,7 @@ def test_a_stream_that_was_finished_takes_nothing(port: int, address: str) -> No
     with sink_of(listen=address) as sink:
         reading = plain_reader(port)
         sink.put(rows(1))
-        sink.end_stream(Finished())
+        assert sink.end_stream(Finished()) is None
         assert reading.result() == [1]
         sink.end_stream(Finished())
         with pytest.raises(MisuseError) as caught:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import uuid
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
 
@@ -18,15 +20,24 @@ def make_folder(folder: Path) -> None:
         sync_folder(folder.parent)
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Replace a file atomically by rename; the caller syncs its folder."""
+def replace_file(
+    path: Path, content: bytes, unchanged: AbstractContextManager[object] | None = None
+) -> None:
+    """Replace a file atomically by rename; the caller syncs its folder.
+
+    Args:
+        path: The file.
+        content: Its new content.
+        unchanged: Entered for the time of the rename, which it may refuse.
+    """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         with temporary.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+        with unchanged or nullcontext():
+            temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

@@ -270,6 +270,21 @@ class Metadata:
         }
         return {name: mine[name] for name in sorted(mine) if mine[name]}
 
+    def replace_position(self, group: str, before: Position, after: Position) -> bool:
+        """Set the position of a group of the source; False if it is not ``before``.
+
+        A retry after an unknown outcome may find its own change, and return False.
+
+        Raises:
+            Unsupported: misuse; this backend has no groups.
+        """
+        changed = after.only({p for p, at in after.items() if before.get(p) != at})
+        if not changed:
+            return True
+        return self._ask(
+            "set a position", lambda p: p.replace_position(group, before, changed)
+        )
+
     def schema(self) -> pa.Schema:
         """Return the schema of the consumers' rows.
 

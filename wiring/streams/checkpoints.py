@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import hashlib
 import json
 import os
 import re
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from streamfactory.arrowlog.disk.folders import Folders, Modes
@@ -17,11 +21,12 @@ from streamfactory.spi import (
     MisuseError,
     Position,
     PositionRefused,
+    WriterFenced,
 )
 from streamfactory.wiring.core.durable import make_folder, replace_file, sync_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from streamfactory.spi import ConsumerFactory, StreamConfig
@@ -36,6 +41,9 @@ _MEMBERS: Final = frozenset({"version", "position", "generation"})
 _SUFFIX: Final = ".json"
 _MOST: Final = 64 << 20
 """Bytes that a checkpoint may have."""
+_UNLOCKABLE: Final = frozenset({errno.EBADF, errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS})
+"""Errors of file systems that do not lock folders: two saves at one moment are not
+noticed there."""
 
 
 @final
@@ -45,12 +53,18 @@ class FileCheckpointStore(CheckpointStore):
     Written to a temporary name, fsynced, renamed over the old, folder fsynced (rule
     P3). Instances of one group write different files, so they never block each other.
 
+    A store that has loaded a group replaces only checkpoints that it knows: those that
+    it loaded or saved. So a run is fenced by the first save of a later one, and by a
+    change of its position.
+
     Args:
         folder: Created when the first checkpoint is saved.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._known: dict[str, dict[str, set[bytes]]] = {}
+        """Digests of checkpoints, by group and instance."""
 
     def load(self, group: str) -> Mapping[str, Checkpoint]:
         """The checkpoints of a group, by instance."""
@@ -64,7 +78,12 @@ class FileCheckpointStore(CheckpointStore):
             raise PositionRefused(msg) from error
         # Files with a leading dot are incomplete checkpoints that a crash left.
         found = [n for n in names if n.endswith(_SUFFIX) and not n.startswith(".")]
-        return {name.removesuffix(_SUFFIX): _read(folder / name) for name in found}
+        contents = {n.removesuffix(_SUFFIX): _content(folder / n) for n in found}
+        self._known[group] = {name: {_digest(c)} for name, c in contents.items()}
+        return {
+            name: _parsed(folder / f"{name}{_SUFFIX}", contents[name])
+            for name in contents
+        }
 
     def groups(self) -> Sequence[str]:
         """Names of the folders that have checkpoints, sorted."""
@@ -81,7 +100,12 @@ class FileCheckpointStore(CheckpointStore):
             raise PositionRefused(msg, remedy="check the path") from error
 
     def save(self, group: str, instance: str, checkpoint: Checkpoint) -> None:
-        """Replace an instance's checkpoint."""
+        """Replace an instance's checkpoint.
+
+        Raises:
+            WriterFenced: permanent; another store has saved the instance meanwhile.
+            CheckpointFailed: permanent; it was not saved, or may not be durable.
+        """
         path = self._group(group) / f"{_safe('instance', instance)}{_SUFFIX}"
         body = {
             "version": _VERSION,
@@ -89,9 +113,10 @@ class FileCheckpointStore(CheckpointStore):
             "position": json.loads(checkpoint.position.to_json()),
         }
         text = json.dumps(body, sort_keys=True, separators=(",", ":")) + "\n"
+        content = text.encode()
         try:
             make_folder(path.parent)
-            replace_file(path, text.encode())
+            replace_file(path, content, self._unchanged(group, instance, path, content))
         except OSError as error:
             msg = f"the checkpoint {path} could not be saved: {_why(error)}"
             raise CheckpointFailed(
@@ -102,6 +127,32 @@ class FileCheckpointStore(CheckpointStore):
         except OSError as error:
             msg = f"the checkpoint {path} may not be durable: {_why(error)}"
             raise CheckpointFailed(msg, remedy="save it again") from error
+
+    @contextmanager
+    def _unchanged(
+        self, group: str, instance: str, path: Path, content: bytes
+    ) -> Iterator[None]:
+        """Make the comparison of a known checkpoint and its replacement one step."""
+        instances = self._known.get(group)
+        if instances is None:
+            yield  # this store never loaded the group
+            return
+        known = instances.setdefault(instance, set())
+        descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            _lock(descriptor)
+            # A checkpoint that was deleted is saved again.
+            if path.exists() and _digest(_content(path)) not in known:
+                msg = f"the checkpoint of instance {instance!r} of group {group!r} "
+                msg += "was replaced by a later run, or by a change of its position"
+                remedy = "run each instance in only one process at a time"
+                raise WriterFenced(msg, remedy=remedy)
+            known.add(_digest(content))  # also if syncing the folder fails after this
+            yield
+        finally:
+            os.close(descriptor)
+        known.clear()
+        known.add(_digest(content))
 
     def _group(self, group: str) -> Path:
         return self._folder / _safe("group", group)
@@ -208,6 +259,19 @@ def _why(error: OSError) -> str:
     return error.strerror or str(error)
 
 
+def _lock(folder: int) -> None:
+    """Lock an open folder, for the time of one rename; closing it ends the lock."""
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+    except OSError as error:
+        if error.errno not in _UNLOCKABLE:
+            raise
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()
+
+
 def _content(path: Path) -> bytes:
     """What a checkpoint's file has: it is regular, and no link."""
     try:
@@ -225,8 +289,7 @@ def _content(path: Path) -> bytes:
     raise PositionRefused(msg)
 
 
-def _read(path: Path) -> Checkpoint:
-    content = _content(path)
+def _parsed(path: Path, content: bytes) -> Checkpoint:
     try:
         body = json.loads(content)
     except (ValueError, RecursionError) as error:

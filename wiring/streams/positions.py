@@ -19,6 +19,7 @@ from streamfactory.spi import (
     Position,
     PositionRefused,
     Unsupported,
+    WriterFenced,
 )
 from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.reading.losses import find_loss
@@ -158,36 +159,51 @@ class GroupPositions(Closing):
         )
 
     def apply(self, change: PositionChange) -> None:
-        """Store a planned change. Stop the members of the group first.
+        """Store a planned change, unless the position has changed since.
 
-        Members on a checkpoint store that fences are fenced. In a folder, a running
-        member overwrites the change with its next commit.
+        Of two changes at once at most one is stored. Stop the members of the group
+        first: those on a checkpoint store are fenced, and Kafka refuses a group that
+        has members.
 
         Raises:
             PositionRefused: permanent; the position changed since it was planned.
             CheckpointFailed: permanent; the position was not stored.
-            StreamError: Of the source; Kafka refuses a group that has members.
+            StreamError: Of the source.
         """
-        if self.find([change.group])[change.group] != change.before:
-            msg = f"the position of group {change.group!r} has changed meanwhile"
-            remedy = "stop the members of the group, and try again"
-            raise PositionRefused(msg, stream=self._source.config.name, remedy=remedy)
+        self._compare(change)
         if self._store is None:
-            changed = {
-                p for p, at in change.after.items() if change.before.get(p) != at
-            }
-            if changed:
-                after = change.after.only(changed)
-                self._source.metadata.publish_position(change.group, after)
+            if not self._source.metadata.replace_position(
+                change.group, change.before, change.after
+            ):
+                raise self._changed(change)
             return
-        instances = self._loaded[change.group]
-        for name in instances:
+        # What is loaded after the claims is what the save replaces: a store fences who
+        # claimed before, or refuses to replace what was saved since.
+        claimed = self._loaded[change.group]
+        for name in claimed:
             self._store.claim(change.group, name)
+        self._compare(change)
+        instances = self._loaded[change.group]
+        if instances.keys() != claimed.keys():
+            raise self._changed(change)
         # One save, so that all partitions change or none: the newest checkpoint that
         # has a partition decides, whichever instance saved it.
-        newest = max(instances, key=lambda name: instances[name].generation)
+        newest = max(sorted(instances), key=lambda name: instances[name].generation)
         generation = instances[newest].generation + 1
-        self._store.save(change.group, newest, Checkpoint(change.after, generation))
+        checkpoint = Checkpoint(change.after, generation)
+        try:
+            self._store.save(change.group, newest, checkpoint)
+        except WriterFenced as error:
+            raise self._changed(change) from error
+
+    def _compare(self, change: PositionChange) -> None:
+        if self.find([change.group])[change.group] != change.before:
+            raise self._changed(change)
+
+    def _changed(self, change: PositionChange) -> PositionRefused:
+        msg = f"the position of group {change.group!r} has changed meanwhile"
+        remedy = "stop the members of the group, and try again"
+        return PositionRefused(msg, stream=self._source.config.name, remedy=remedy)
 
     def close(self) -> None:
         """Close the checkpoint store; may be called twice."""

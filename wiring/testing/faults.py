@@ -226,6 +226,10 @@ class _FaultyMetadata(MetadataProvider):
         self._faults.before("metadata")
         return self._inner.fetch_positions(groups)
 
+    def replace_position(self, group: str, before: Any, after: Any) -> bool:
+        self._faults.before("metadata")
+        return self._inner.replace_position(group, before, after)
+
     def fetch_bounds(self, partitions: Any) -> Any:
         self._faults.before("metadata")
         return self._inner.fetch_bounds(partitions)
@@ -402,8 +406,8 @@ class _FaultyProducerFactory(ProducerFactory):
     def claims(self) -> Claims:
         return self._inner.claims()
 
-    def end_stream(self, end: End) -> None:
-        self._inner.end_stream(end)
+    def end_stream(self, end: End) -> End | None:
+        return self._inner.end_stream(end)
 
     def close(self) -> None:
         self._inner.close()

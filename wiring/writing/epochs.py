@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.spi import ClosedError
 from streamfactory.wiring.core.closing import Closing
+from streamfactory.wiring.core.guard import log
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,6 +80,8 @@ class Epochs(Closing):
         """Epochs committed here."""
         self.pending = 0
         """Rows of the open epoch."""
+        self.unread = 0
+        """Rows committed here that were not sent: every reader had disconnected."""
         self._sink = sink
         self._schema = schema
         self._writer_id = writer_id
@@ -148,6 +151,11 @@ class Epochs(Closing):
         writer = self._open()
         self._committer.commit(self._epoch, [writer.commit()], position)
         writer.close()
+        unread = writer.counters.unread
+        if unread and not self.unread:
+            text = "stream %r: every reader has disconnected: rows are not sent"
+            log.warning(text, self._sink.config.name)
+        self.unread += unread
         self._writer = None
         self._epoch += 1
         self.epochs += 1

@@ -26,6 +26,7 @@ from streamfactory.spi import (
     ConfigError,
     MessageEncoder,
     MisuseError,
+    ReaderFinished,
     Role,
     SchemaMismatch,
     StreamError,
@@ -40,7 +41,7 @@ from streamfactory.wiring.config.guarantees import check_guarantee, end_verdict
 from streamfactory.wiring.core.canonical import canonical_schema, declared_schema
 from streamfactory.wiring.core.clock import Clock
 from streamfactory.wiring.core.closing import Closing
-from streamfactory.wiring.core.guard import log_warnings
+from streamfactory.wiring.core.guard import log, log_warnings
 from streamfactory.wiring.writing.changes import change_column, check_changes
 from streamfactory.wiring.writing.claimed import ClaimedCommitters
 from streamfactory.wiring.writing.committer import Committer
@@ -327,9 +328,21 @@ class Sink(Closing):
                 writer.write(batch)
             return committer.commit(number, [writer.commit()], source_position)
 
-    def end_stream(self, end: End) -> None:
-        """End the stream for its readers, if its type has an end."""
-        self.producer.ask("end the stream", lambda: self.factory.end_stream(end))
+    def end_stream(self, end: End) -> End | None:
+        """End the stream for its readers, if its type has an end.
+
+        Returns:
+            `ReaderFinished`, after a warning, if a reader disconnected before it
+            confirmed the end, and so may lack rows; else None.
+        """
+        ended = self.producer.ask(
+            "end the stream", lambda: self.factory.end_stream(end)
+        )
+        if isinstance(ended, ReaderFinished):
+            text = "stream %r: a reader disconnected before it received the end of "
+            text += "the stream, and may lack rows"
+            log.warning(text, self.config.name)
+        return ended
 
     def close(self) -> None:
         """Close the factory; may be called twice."""
