@@ -136,11 +136,11 @@ class _Change:
             if error.args[0].code() in _SUPERSEDED:
                 return False
             raise
-        errors = [place.error for place in done or () if place.error is not None]
-        if any(error.code() in _SUPERSEDED for error in errors):
+        refused = [place.error for place in done or () if place.error is not None]
+        if any(one.code() in _SUPERSEDED for one in refused):
             return False
-        for error in errors:
-            raise failure(error, self._doing, where=self._where)
+        for one in refused:
+            raise failure(one, self._doing, where=self._where)
         return True
 
 

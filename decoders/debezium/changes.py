@@ -22,7 +22,7 @@ from streamfactory.spi import Decoded
 from streamfactory.spi.ddl import type_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from streamfactory.decoders.columns.messages import BadMessages
     from streamfactory.decoders.debezium.encodings import Encoding
@@ -219,7 +219,7 @@ class TableRows:
         of_row, order = messages[order], order[kept]
         rows, of_event = rows.take(pa.array(order)), of_event[order]
         at = pa.array(of_event)
-        added = {
+        added: dict[str, Callable[[], pa.Array | None]] = {
             CHANGE: lambda: pa.array(_KINDS).take(pa.array(kinds[order])),
             COMMIT_TIME: lambda: events.commit_times.take(at),
             OPERATION: lambda: events.operations.take(at),

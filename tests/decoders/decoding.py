@@ -57,6 +57,13 @@ def bad(decoded: Decoded) -> list[tuple[int, str]]:
     return [(error.message, error.code) for error in decoded.errors]
 
 
+def sources(decoded: Decoded) -> list[int]:
+    """The message of each row, which the decoder says."""
+    assert decoded.source is not None
+    found: list[int] = decoded.source.to_pylist()
+    return found
+
+
 def complaints(plugin: Decoder, harness: type) -> list[tuple[str, str]]:
     """What the kit finds in a quick run: failed cases with their reasons."""
     results = list(run(DecoderSubject(plugin, harness), quick=True))

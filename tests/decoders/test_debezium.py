@@ -22,7 +22,7 @@ from tests.decoders.debezium_events import (
     payload,
     with_schema,
 )
-from tests.decoders.decoding import bad, complaints, decode, options
+from tests.decoders.decoding import bad, complaints, decode, options, sources
 
 from streamfactory.decoders.debezium import streamfactory_decoder
 from streamfactory.decoders.debezium.decoder import DebeziumDecoder
@@ -77,7 +77,7 @@ def test_every_operation_has_its_kind_of_change() -> None:
     ]
     decoded = decode(decoder(), messages)
     found = zip(
-        decoded.source.to_pylist(),
+        sources(decoded),
         decoded.rows["_change"].to_pylist(),
         decoded.rows["name"].to_pylist(),
         strict=True,
@@ -158,14 +158,14 @@ def test_an_update_with_one_bad_state_has_no_row() -> None:
         decoder(), [event("c", after=OLD), message, event("d", before=NEW)]
     )
     assert bad(decoded) == [(1, "schema")]
-    assert decoded.source.to_pylist() == [0, 2]
+    assert sources(decoded) == [0, 2]
 
 
 def test_a_truncated_table_is_bad_or_skipped_or_a_row() -> None:
     messages = [event("c", after=OLD), event("t"), event("c", after=NEW)]
     assert bad(decode(decoder(), messages)) == [(1, "truncate")]
     decoded = decode(decoder(truncate="skip"), messages)
-    assert (decoded.errors, decoded.source.to_pylist()) == ([], [0, 2])
+    assert (decoded.errors, sources(decoded)) == ([], [0, 2])
     rows = decode(decoder(truncate="row"), messages).rows.to_pylist()
     assert [row["_change"] for row in rows] == ["insert", "truncate", "insert"]
     assert (rows[1]["id"], rows[1]["name"]) == (None, None)
@@ -342,7 +342,9 @@ def test_values_have_the_meaning_of_their_schema(
 
 
 def test_precise_decimals_have_the_scale_of_their_schema() -> None:
-    scale = {"parameters": {"scale": "2", "connect.decimal.precision": "10"}}
+    scale: dict[str, Any] = {
+        "parameters": {"scale": "2", "connect.decimal.precision": "10"}
+    }
     described = ("bytes", f"{CONNECT}.Decimal")
     number = decimal(123_456)
     assert typed("decimal(10,2)", number, *described, **scale) == Decimal("1234.56")

@@ -13,7 +13,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 from tests.decoders.debezium_events import COMMITTED, CONNECT, DEBEZIUM, payload
-from tests.decoders.decoding import bad, complaints, decode, options
+from tests.decoders.decoding import bad, complaints, decode, options, sources
 from tests.decoders.registries import Server, serving
 
 from streamfactory.decoders.debezium import streamfactory_decoder
@@ -112,7 +112,7 @@ def test_every_operation_has_its_kind_of_change(server: Server) -> None:
         (1, "new", "delete", source),
         (None, None, "truncate", source),
     ]
-    assert decoded.source.to_pylist() == [0, 1, 1, 2, 3]
+    assert sources(decoded) == [0, 1, 1, 2, 3]
 
 
 def test_columns_have_the_types_that_their_values_stand_for(server: Server) -> None:
@@ -226,7 +226,7 @@ def test_messages_without_a_known_schema_of_an_event_are_bad(server: Server) -> 
         (3, "unknown_schema_id"),
         (4, "malformed"),
     ]
-    assert decoded.source.to_pylist() == [0, 5]
+    assert sources(decoded) == [0, 5]
 
 
 def test_a_subject_that_does_not_exist_is_reported(server: Server) -> None:

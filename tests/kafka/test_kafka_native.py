@@ -8,7 +8,7 @@ import random
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -150,8 +150,9 @@ def test_a_message_that_does_not_fit_into_a_batch_is_named_by_its_offset(
     rows = columns.Columns(Partition("t", 3), headers=True)
 
     def message(offset: int, size: int) -> Message:
-        part = [("h", bytes(size))] if column == "headers" else bytes(size)
-        return Message(topic="t", partition=3, offset=offset, **{column: part})
+        part: Any = [("h", bytes(size))] if column == "headers" else bytes(size)
+        given: dict[str, Any] = {column: part}
+        return Message(topic="t", partition=3, offset=offset, **given)
 
     rows.add([message(5, 900)])
     with pytest.raises(PermanentError, match="t-3, offset 6: the message") as caught:
