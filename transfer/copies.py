@@ -11,6 +11,7 @@ from streamfactory.transfer.copying import Copy
 from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.receiving.embedded import open_source
 from streamfactory.wiring.writing.creating import ensure_topic
+from streamfactory.wiring.writing.cycles import refuse_cycle
 from streamfactory.wiring.writing.diverting import open_target
 from streamfactory.wiring.writing.sink import Sink
 
@@ -59,7 +60,7 @@ def open_copy(
         faults: Around the source, and around the sink: the simulator for tests.
 
     Raises:
-        ConfigError: config; every problem of one end at once.
+        ConfigError: config; every problem of one end at once; or both are one topic.
         GuaranteeRefused: config; ``guarantee`` of either end asks for more.
         StreamError: As either end raises.
     """
@@ -75,6 +76,7 @@ def open_copy(
             to,
         )
         unless_made.callback(opened.close)
+        refuse_cycle(opened, to.configured)
         letters = _open_dead_letters(
             opened, partial(open_target, **finding, faults=faults[1])
         )

@@ -24,6 +24,7 @@ from streamfactory.wiring.reading.following import read_from
 from streamfactory.wiring.reading.raw_messages import as_raw
 from streamfactory.wiring.reading.source import Source
 from streamfactory.wiring.writing.creating import ensure_topic
+from streamfactory.wiring.writing.cycles import refuse_cycle
 from streamfactory.wiring.writing.sink import Sink
 
 if TYPE_CHECKING:
@@ -122,7 +123,8 @@ def open_replay(
         plugins: Where types are found; the process's own by default.
 
     Raises:
-        ConfigError: config; there is no stream of that name, or it decodes nothing.
+        ConfigError: config; there is no stream of that name, it decodes nothing, or
+            both ends are one topic.
         SchemaMismatch: permanent; the stream does not contain dead letters.
         StreamError: Raised by either end.
     """
@@ -143,6 +145,7 @@ def open_replay(
             target = loading(as_raw(to), "write")
         sink = Sink(target)
         unless_made.callback(sink.close)
+        refuse_cycle(source, target)
         again = Sink(loading(letters, "write"))
         unless_made.callback(again.close)
         met, decoding = Again(), None

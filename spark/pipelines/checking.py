@@ -20,11 +20,12 @@ from streamfactory.wiring.config.settled import settle
 from streamfactory.wiring.microbatch import check_shared, check_stream
 from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.reading.source import Source
+from streamfactory.wiring.writing.cycles import same_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from streamfactory.spark.pipelines.model import Draft, Hook, Pipeline
+    from streamfactory.spark.pipelines.model import Draft, Hook, Pipeline, Sink
     from streamfactory.spi import StreamConfig, Verdict
     from streamfactory.wiring.config.crosschecks import Checked
 
@@ -105,6 +106,8 @@ def _end_problems(pipeline: Pipeline, source: Checked) -> Iterator[Problem]:
     ends = [source, *sinks.values()]
     for found in ends:
         yield from found.problems
+    for sink in pipeline.all_sinks:
+        yield from _cycle_problems(sink, source, sinks[sink.name])
     configs = [found.config for found in ends if found.config is not None]
     if len(configs) < len(ends) or not any(c.get("guarantee") for c in configs):
         return
@@ -119,6 +122,15 @@ def _end_problems(pipeline: Pipeline, source: Checked) -> Iterator[Problem]:
             check_guarantee(f"path to {table.name!r}", parts, [origin[0]])
     except StreamError as error:
         yield Problem("sinks", error.what, pipeline.origin, error.remedy)
+
+
+def _cycle_problems(sink: Sink, source: Checked, found: Checked) -> Iterator[Problem]:
+    if source.config is None or found.config is None:
+        return
+    assert source.plugins.backend is not None
+    if same_topic(source.config, found.config, source.plugins.backend):
+        what = f"sink {sink.name!r} writes to the topic that the source reads"
+        yield Problem("sinks", what, sink.origin, "write to another topic")
 
 
 def _guaranteed(found: Checked, role: Role) -> tuple[StreamConfig, Verdict]:

@@ -25,6 +25,7 @@ from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.decoding.deadletters import DEAD_LETTER_SCHEMA
 from streamfactory.wiring.receiving.embedded import open_source
+from streamfactory.wiring.writing.cycles import refuse_cycle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -153,6 +154,7 @@ def open_checkpoint(
     """Decide where a pipeline starts, and save the decision.
 
     Raises:
+        ConfigError: config; a sink writes to the topic of the source.
         StreamError: As `PipelineCheckpoint.open`.
     """
     pipeline = built.pipeline
@@ -160,6 +162,8 @@ def open_checkpoint(
     name = pipeline.source_id
     more = {f"{name}#{n}": source for n in range(2, built.building.scans + 1)}
     try:
+        for sink in pipeline.all_sinks:
+            refuse_cycle(source, load(sink.stream, "write"))
         checkpoint = PipelineCheckpoint.open(
             pipeline.checkpoint,
             pipeline.name,

@@ -91,6 +91,12 @@ def test_letters_become_the_rows_of_their_stream(letters: Streams) -> None:
     assert words(letters) == ["a", "b", "c", "d", "f"]
 
 
+def test_letters_are_not_replayed_into_their_own_topic(letters: Streams) -> None:
+    with pytest.raises(ConfigError, match="would be written to the topic 'dead'"):
+        replayed(letters, "dead", "from")
+    assert len(letters.rows("dead")) == 3
+
+
 def test_what_is_bad_again_stays_with_what_is_wrong_now(letters: Streams) -> None:
     replayed(letters)
     *before, last = letters.rows("dead")

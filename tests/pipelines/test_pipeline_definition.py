@@ -171,6 +171,18 @@ def test_what_other_processes_cannot_see_is_no_source(tmp_path: Path) -> None:
     assert "memory" in found
 
 
+@pytest.mark.parametrize(
+    "text",
+    [GOOD.replace('"out"', '"in"'), f'{GOOD}[dead-letters]\nstream = "in"\n'],
+    ids=["rows", "dead letters"],
+)
+def test_a_sink_that_writes_what_the_source_reads_is_refused(
+    tmp_path: Path, text: str
+) -> None:
+    (found,) = problems(tmp_path, text)
+    assert "writes to the topic that the source reads" in found
+
+
 def test_bad_messages_have_one_way_only(tmp_path: Path) -> None:
     text = GOOD.replace('"in"\n', '"in"\n"decode.on.error" = "skip"\n')
     assert problems(tmp_path, f'{text}[dead-letters]\nstream = "other"\n') == [
