@@ -81,7 +81,7 @@ OWN_CLIENTS = {
     "decoders/avro": {"fastavro", "pyruhvro"},
     "decoders/cloudevents": {"msgspec"},
     "decoders/debezium": {"msgspec"},
-    "decoders/json": {"msgspec"},
+    "decoders/json": {"jsonschema_rs", "msgspec"},
     "decoders/protobuf": {"google", "ptars"},
     "decoders/registry": {"confluent_kafka"},
 }
