@@ -25,6 +25,7 @@ from streamfactory.spi import (
     StreamError,
     StreamTimeout,
     TransientError,
+    choice,
 )
 
 if TYPE_CHECKING:
@@ -67,7 +68,19 @@ REGISTRY_OPTIONS: Final = (
     ),
     Option(
         "schema.registry.subject",
-        "Subject whose latest schema the rows have; TOPIC-value by default.",
+        "Subject whose latest schema the rows have; by default that of the strategy.",
+    ),
+    Option(
+        "schema.registry.subject.strategy",
+        "How subjects are named: TOPIC-value (TOPIC-key for keys), RECORD, or "
+        "TOPIC-RECORD, with the full name of the record or message type.",
+        choice("topic", "record", "topic-record"),
+        default="topic",
+    ),
+    Option(
+        "schema.registry.record",
+        "Full name of the record, for reading the latest schema under the strategies "
+        "record and topic-record; writers take that of the schema.",
     ),
     Option(
         "schema.registry.auto.register",
@@ -179,11 +192,32 @@ class Registry:
             msg = "schema.registry.rest.url requires the Schema Registry client"
             remedy = "run: pip install 'streamfactory[registry]'"
             raise NotInstalled(msg, remedy=remedy) from error
-        self.subject = options.get("schema.registry.subject") or f"{topic}-value"
+        self.record: str | None = options.get("schema.registry.record")
+        """Full name of the record, if it is known."""
+        self._given = options.get("schema.registry.subject")
+        self._strategy = options.get("schema.registry.subject.strategy", "topic")
+        self._topic = topic
         self.url = options["schema.registry.rest.url"]
         self._unknown: OrderedDict[int, float] = OrderedDict()
         with self._translated("be set up"):
             self._client = SchemaRegistryClient(_settings(options))
+
+    @property
+    def subject(self) -> str:
+        """The subject, given or by the strategy.
+
+        Raises:
+            ConfigError: The strategy needs the name of the record.
+        """
+        if self._given is not None:
+            return str(self._given)
+        if self._strategy == "topic":
+            return f"{self._topic}-value"
+        if not self.record:
+            msg = f"the subject of strategy {self._strategy} needs the record's name"
+            raise ConfigError(msg, remedy="set schema.registry.record")
+        prefix = f"{self._topic}-" if self._strategy == "topic-record" else ""
+        return prefix + self.record
 
     def by_id(self, number: int, kind: str, form: str | None = None) -> Any:
         """The schema with this id: text and references, as confluent-kafka has them.

@@ -215,8 +215,10 @@ class AvroEncoder(MessageEncoder):
 
     def _prepare(self, schema: pa.Schema) -> None:
         text = derived(schema) if self._text is None else self._text
-        writing = AvroBatchEncoder(_parsed(text, [], self.options))
+        node = _parsed(text, [], self.options)
+        writing = AvroBatchEncoder(node)
         if self._registry is not None:
+            self._registry.record = self._registry.record or node.name
             new = self.options.get("schema.registry.auto.register", True)
             try:
                 number = self._registry.register(text, "AVRO", new=new)

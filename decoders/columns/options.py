@@ -29,16 +29,20 @@ def text_problem(schema: pa.Schema, *, nested: bool) -> str | None:
     return unsupported(schema, nested=nested)
 
 
-def shared_options(writable: Callable[[str], str | None]) -> tuple[Option, ...]:
+def shared_options(
+    writable: Callable[[str], str | None],
+    schema: str = "Columns of the rows, as Spark DDL or Arrow JSON.",
+) -> tuple[Option, ...]:
     """Options for the schema, unknown and missing fields, and numeric timestamps.
 
     Args:
         writable: Returns the reason why the format cannot represent a schema, or None.
+        schema: Documents the option ``schema``.
     """
     return (
         Option(
             "schema",
-            "Columns of the rows, as Spark DDL or Arrow JSON.",
+            schema,
             SCHEMA,
             validator=writable,
             example="id bigint not null, name string, at timestamp",

@@ -1,6 +1,7 @@
 """``json``: one JSON object per message, decoded to columns of a declared schema.
 
-Needs msgspec, from the extra ``json``, which decodes and validates in C.
+Needs msgspec, from the extra ``json``, which decodes and validates in C; and the extra
+``jsonschema`` for JSON Schemas of a Schema Registry.
 """
 
 from __future__ import annotations
@@ -26,6 +27,6 @@ def streamfactory_decoder() -> Decoder:
         ),
         spi_level=1,
         options=OPTIONS,
-        decoder=import_later(f"{__name__}.decoder", "JsonDecoder"),
-        encoder=import_later(f"{__name__}.encoder", "JsonEncoder"),
+        decoder=import_later(f"{__name__}.registered", "RegistryJsonDecoder"),
+        encoder=import_later(f"{__name__}.registered", "RegistryJsonEncoder"),
     )

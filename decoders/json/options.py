@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from streamfactory.decoders.columns.options import shared_options, text_problem
+from streamfactory.decoders.registry import REGISTRY_OPTIONS
 from streamfactory.spi import BOOLEAN, Option, choice
 from streamfactory.spi.arrowjson import parse_schema
 
@@ -64,4 +65,11 @@ OPTIONS: Final = (
         validator=_is_text,
         aliases=("jsonFormat",),
     ),
+    Option(
+        "schema.registry.validate",
+        "Validate messages by the JSON Schema that they name.",
+        BOOLEAN,
+        default="true",
+    ),
+    *REGISTRY_OPTIONS,
 )

@@ -53,6 +53,7 @@ class _Source:
         self._path = path
         if options.get("schema.registry.rest.url") is not None:
             self.registry = Registry(options, topic)
+            self.registry.record = self.registry.record or self.name
         elif path is None:
             msg = f"the message type of topic {topic!r} is unknown"
             raise SchemaUnknown(msg, remedy=_REMEDY)
@@ -209,6 +210,7 @@ class ProtobufEncoder(MessageEncoder):
         if self._source.number is not None:  # the schema is the registry's own
             return self._source.number
         new = self.options.get("schema.registry.auto.register", True)
+        registry.record = registry.record or message.full_name
         try:
             return registry.register(serialized(message), "PROTOBUF", new=new)
         except UnknownId as error:

@@ -79,8 +79,9 @@ OWN_CLIENTS = {
     "backends/kafka": {"confluent_kafka"},
     "backends/zeromq": {"zmq"},
     "decoders/avro": {"fastavro", "pyruhvro"},
+    "decoders/cloudevents": {"msgspec"},
     "decoders/debezium": {"msgspec"},
-    "decoders/json": {"msgspec"},
+    "decoders/json": {"jsonschema_rs", "msgspec"},
     "decoders/protobuf": {"google", "ptars"},
     "decoders/registry": {"confluent_kafka"},
 }
@@ -91,7 +92,7 @@ used."""
 SHARED = {"columns", "framing", "isolation", "registry", "scanning"}
 """Parts of decoders, for decoders: no plug-ins themselves."""
 
-ENVELOPES = {"debezium": {"avro", "json"}}
+ENVELOPES = {"cloudevents": {"json"}, "debezium": {"avro", "json"}}
 """Decoders of envelopes, each with the decoders of what is in them."""
 
 LAZY = {

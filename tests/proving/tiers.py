@@ -54,6 +54,7 @@ FIXTURES: Final = {
     "works": Shared(group="pipelines"),
     "spark": Shared("spark", "spark"),
     "kafka": Shared("kafka"),
+    "apicurio": Shared("apicurio"),
     "mortal_cluster": Shared("kafka", "mortal"),
     "cluster_factory": Shared("kafka"),
     "object_server": Shared("object-store"),

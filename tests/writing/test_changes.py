@@ -77,6 +77,22 @@ def test_kinds_may_be_a_dictionary_and_a_key_column_of_the_rows_is_the_key(
     assert [key for key, _ in messages(properties)] == [b"k1", b"k1", b"k2"]
 
 
+def test_a_tombstone_without_a_kind_is_a_delete_of_its_key(
+    sink_factory: Callable[..., Sink], properties: dict[str, str]
+) -> None:
+    """As Debezium writes it after the event of each delete."""
+    kinds = ["insert", "insert", "delete", None]
+    keys, dead = [b"k1", b"k2", b"k1", b"k2"], [False, False, False, True]
+    rows = changes(_change=kinds, _key=keys, _tombstone=dead)
+    written(sink_factory(JSON), rows)
+    assert [(key, row is None) for key, row in messages(properties)] == [
+        (b"k1", False),
+        (b"k2", False),
+        (b"k1", True),
+        (b"k2", True),
+    ]
+
+
 def test_keys_that_repeat_in_a_large_batch_are_stored_without_a_dictionary() -> None:
     ids = [n % 3 for n in range(3000)]
     rows = changes(id=ids, word=["a"] * len(ids), _change=["insert"] * len(ids))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,6 +10,7 @@ import pyarrow as pa
 
 from streamfactory.spi import ContractBroken, StreamError, UntranslatedError
 from streamfactory.spi.computing import pc
+from streamfactory.wiring.decoding.frames import with_frames
 
 if TYPE_CHECKING:
     from streamfactory.spi import DecodeContext, Decoded, MessageDecoder
@@ -39,6 +41,9 @@ def call_decoder(
     if found is not None:
         msg = f"rule D1: {found}"
         raise ContractBroken(msg, partition=context.partition)
+    if decoded.errors:
+        named = with_frames(decoded.errors, values, decoder)
+        return replace(decoded, errors=named)
     return decoded
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 import pyarrow as pa
@@ -12,9 +12,24 @@ from streamfactory.wiring.decoding.calling import call_decoder
 from streamfactory.wiring.decoding.deadletters import Bad
 
 if TYPE_CHECKING:
-    from streamfactory.spi import DecodeContext, MessageDecoder
+    from streamfactory.spi import DecodeContext, Decoder, MessageDecoder
 
 KEY_PREFIX: Final = "key.decoder.prop."
+_SUBJECT: Final = "schema.registry.subject"
+
+
+def name_key_subject(decoder: Decoder, options: dict[str, Any], topic: str) -> None:
+    """Set the subject of keys in a Schema Registry, if none is set: ``TOPIC-key``.
+
+    Args:
+        decoder: Of keys.
+        options: Its parsed options.
+        topic: Name of the topic.
+    """
+    declared = any(option.key == _SUBJECT for option in decoder.options)
+    by_topic = options.get(f"{_SUBJECT}.strategy", "topic") == "topic"
+    if declared and by_topic and options.get(_SUBJECT) is None:
+        options[_SUBJECT] = f"{topic}-key"
 
 
 @final

@@ -25,6 +25,7 @@ KNOWN_DECODERS: Final[Mapping[str, str]] = MappingProxyType(
         "avro": "install streamfactory[avro]",
         "bson": _UNWRITTEN,
         "clplog": _UNWRITTEN,
+        "cloudevents": "install streamfactory[json]",
         "debezium": "install streamfactory[json]",
         "json": "install streamfactory[json]",
         "protobuf": "install streamfactory[protobuf]",

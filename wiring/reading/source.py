@@ -33,7 +33,11 @@ from streamfactory.wiring.core.canonical import canonical_schema, declared_schem
 from streamfactory.wiring.core.clock import Clock
 from streamfactory.wiring.core.guard import Guard, log, log_warnings
 from streamfactory.wiring.decoding.deadletters import EVIDENCE, Origin
-from streamfactory.wiring.decoding.keys import KEY_PREFIX, KeyStage
+from streamfactory.wiring.decoding.keys import (
+    KEY_PREFIX,
+    KeyStage,
+    name_key_subject,
+)
 from streamfactory.wiring.decoding.payloads import Payloads
 from streamfactory.wiring.decoding.row_schema import Shaper, metadata_fields
 from streamfactory.wiring.decoding.stage import DecodePolicy, DecodeStage
@@ -317,6 +321,8 @@ class Source:
             keys = None
             if self._key_decoder is not None:
                 of_keys = _prefixed(config, KEY_PREFIX)
+                topic = config.get("topic.name", "")
+                name_key_subject(self._key_decoder, of_keys, topic)
                 keys = KeyStage(self._make(self._key_decoder, of_keys))
                 unless_made.callback(keys.close)
             if declared is not None:

@@ -57,8 +57,6 @@ PINOT_DECODER_LOSSES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "KafkaAvroMessageDecoder": "the 16-byte schema hash that it expects before "
         "each message is not supported",
-        "KafkaConfluentSchemaRegistryJsonMessageDecoder": "the registry's five bytes "
-        "before each message are not supported",
         "ProtoBufCodeGenMessageDecoder": "classes in a Java archive cannot be used "
         "here: configure a descriptor file for the decoder",
     }

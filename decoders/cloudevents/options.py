@@ -1,0 +1,20 @@
+"""Options of ``cloudevents``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from streamfactory.decoders.columns.options import shared_options, text_problem
+from streamfactory.spi.arrowjson import parse_schema
+
+
+def _decodable(text: str) -> str | None:
+    return text_problem(parse_schema(text), nested=True)
+
+
+OPTIONS: Final = shared_options(
+    _decodable,
+    "Columns of the events' data, as Spark DDL or Arrow JSON; without it, or with the "
+    "only one `data binary`, data is returned as it is. A column ce_NAME has the "
+    "attribute, or extension, NAME.",
+)
