@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from streamfactory.cli.printing import Printer
+    from streamfactory.spark.pipelines.model import Draft
     from streamfactory.spark.pipelines.progress import Batch
     from streamfactory.spark.pipelines.running import Outcome
 
@@ -76,6 +77,11 @@ def _settings_of(
     help="A setting of Spark; takes precedence over those of FILE. Repeatable.",
 )
 @click.option(
+    "--ship",
+    is_flag=True,
+    help="Send this package, and what the streams need, to executors that lack it.",
+)
+@click.option(
     "--reset",
     metavar="POSITION",
     help="Start at earliest, latest, a time or offsets. Applied once; POSITION#LABEL "
@@ -110,6 +116,7 @@ def run_command(
     continuous: bool,
     master: str,
     settings: dict[str, str],
+    ship: bool,
     reset: str | None,
     ignore: str | None,
     spark_log: Path | None,
@@ -129,6 +136,9 @@ def run_command(
     if once and continuous:
         msg = "--once and --continuous exclude each other."
         raise click.UsageError(msg)
+    if ship and master.startswith("local"):
+        msg = "--ship needs the --master of a cluster: here the package is installed."
+        raise click.UsageError(msg)
     pace = "once" if once else "continuous" if continuous else None
     endpoint = metrics_endpoint(
         metrics, printer, allow_remote=metrics_remote, problems=_failed_pipelines
@@ -141,7 +151,7 @@ def run_command(
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
         over = (pace, reset, ignore, settings)
         try:
-            outcomes = _outcomes(printer, files, over, master, spark_log)
+            outcomes = _outcomes(printer, files, over, master, spark_log, ship=ship)
         except PermanentError:
             stack.pop_all()  # keep the log: the error names it
             raise
@@ -168,6 +178,8 @@ def _outcomes(
     over: tuple[str | None, str | None, str | None, dict[str, str]],
     master: str,
     log: Path,
+    *,
+    ship: bool,
 ) -> list[Outcome]:
     """Start Spark, run the pipelines and print their progress and results."""
     # Imported here: they load Spark.
@@ -181,11 +193,15 @@ def _outcomes(
         pipelines.refuse()  # at once: Spark, which reads the SQL, would find no more
     lines = _Lines(printer)
     with ExitStack() as stack:
+        settings = pipelines.settings
+        if ship:
+            printer.progress("packing what executors need ...")
+            settings = stack.enter_context(_shipped(settings, pipelines.drafts))
         printer.progress("starting Spark ...")
         stack.callback(printer.progress, "")
         try:
             started = spark_session(
-                master, pipelines.settings, log=log, json_log=printer.logs_json
+                master, settings, log=log, json_log=printer.logs_json
             )
             spark = stack.enter_context(started)
         except StreamError:
@@ -200,6 +216,19 @@ def _outcomes(
                 _log_end(printer, one)
         lines.end([_document(one) for one in outcomes])
     return outcomes
+
+
+@contextmanager
+def _shipped(
+    settings: dict[str, str], drafts: Sequence[Draft]
+) -> Iterator[dict[str, str]]:
+    """Settings of Spark with the packages that executors need, while it runs."""
+    from streamfactory.spark.pipelines.archive import ship, use_bare_python
+
+    use_bare_python()
+    with tempfile.TemporaryDirectory(prefix="streamfactory-") as folder:
+        streams = [stream for draft in drafts for stream in draft.streams]
+        yield ship(settings, streams, Path(folder))
 
 
 class _Lines:

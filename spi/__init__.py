@@ -124,6 +124,7 @@ if TYPE_CHECKING:
     from streamfactory.spi.metrics import Metric, MetricKind, Recorder, Sample
     from streamfactory.spi.options import (
         BOOLEAN,
+        FUNCTION,
         INTEGER,
         JSON_OBJECT,
         LIST,
@@ -159,6 +160,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BOOLEAN",
+    "FUNCTION",
     "INTEGER",
     "JSON_OBJECT",
     "LIST",
@@ -295,8 +297,8 @@ _LATER: Final = {
     "metadata": "Extent MetadataProvider PartitionInfo PartitionState",
     "metrics": "Metric MetricKind Recorder Sample",
     "options": (
-        "BOOLEAN INTEGER JSON_OBJECT LIST NUMBER PATH PERIOD SCHEMA SIZE STRING "
-        "Option OptionType choice"
+        "BOOLEAN FUNCTION INTEGER JSON_OBJECT LIST NUMBER PATH PERIOD SCHEMA SIZE "
+        "STRING Option OptionType choice"
     ),
     "partitions": "Partition",
     "positions": "Position",

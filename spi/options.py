@@ -181,6 +181,9 @@ PERIOD: Final = OptionType("period", _period, {"type": ["string", "integer"]}, _
 """``4h30m`` or plain milliseconds; the value is milliseconds."""
 SIZE: Final = OptionType("size", _size, {"type": ["string", "integer"]}, _WORD)
 """``150M``, ``1.1G``, or plain bytes; binary units; the value is bytes."""
+FUNCTION: Final = OptionType("name or module:function", str.strip, {"type": "string"})
+"""The value is the text. ``module:function`` requires ``--allow-class-paths``, because
+importing runs code."""
 PATH: Final = OptionType("path", _path, {"type": "string"})
 """Made absolute when parsed: processes differ in their working directory."""
 LIST: Final = OptionType("list", _list, {"type": "string"})
@@ -262,6 +265,7 @@ class Option:
         bounded = self.minimum is not None or self.maximum is not None
         if bounded and self.type in (
             STRING,
+            FUNCTION,
             BOOLEAN,
             PATH,
             LIST,

@@ -31,6 +31,7 @@ from tests.flight import proving as flight
 from tests.flight import spark_proving as flight_spark
 from tests.fuzz import proving as fuzz
 from tests.golden import proving as golden
+from tests.kafka import chaos_proving as kafka3
 from tests.kafka import proving as kafka
 from tests.kafka import spark_proving as kafka_spark
 from tests.kafka import spark_source_proving as spark_kafka
@@ -63,6 +64,7 @@ PATHS = {
     "kafka": ("the kafka sink", kafka),
     "kafka-spark": ("Spark into kafka", kafka_spark),
     "spark-kafka": ("Spark from kafka", spark_kafka),
+    "kafka3": ("three brokers, their writers, copies, groups and Spark", kafka3),
     "zeromq": ("zeromq's senders and readers", zeromq),
     "dead-letters": ("copies with dead letters", decoding),
     "distributions": ("distributions of NATS and Redis", distributions),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +21,7 @@ from streamfactory.backends.kafka.security import (
     java_security,
     pinot_security,
 )
+from streamfactory.backends.kafka.tokens import token_callback
 from streamfactory.spi import ConfigError, ConnectionFailed, StreamError
 
 if TYPE_CHECKING:
@@ -82,6 +84,7 @@ def client_settings(
 
     Raises:
         ConfigError: config; the form of the credentials is not supported.
+        NotAuthorized: permanent; no token can be fetched for them.
     """
     own = config.client_properties("consumer" if kind == "admin" else kind)
     other = config.client_properties("consumer" if kind == "producer" else "producer")
@@ -93,11 +96,13 @@ def client_settings(
     known = {RENAMED.get(k, k): v for k, v in given.items() if k not in JAVA_ONLY}
     secure = {k: v for k, v in known.items() if k.startswith(PREFIXES)}
     plain = {k: v for k, v in known.items() if k not in secure}
+    tokens = token_callback(config, secure.get("sasl.oauthbearer.config", ""))
     return {
         **_QUICK,
         **plain,
         **pinot_security(config),
         **java_security(secure),
+        **({} if tokens is None else {"oauth_cb": tokens}),
         "bootstrap.servers": brokers(config),
         "client.id": client_id,
         "error_cb": watch or Watch(),
@@ -138,6 +143,9 @@ OF_TOPICS: Final = frozenset(
 """Errors of a topic. All but that of authorization may pass, for a new topic."""
 
 
+_ALERT: Final = re.compile(r"SSL alert number (?:4[2-689]|116)\b")
+"""What the client reports if the broker refuses the certificate, or requires one. With
+TLS 1.3 its handshake is complete by then, and the error that of a lost connection."""
 _HINT: Final = "connecting to a"
 """Part of the client's message if it detects a protocol mismatch. Worth keeping."""
 
@@ -159,6 +167,9 @@ class Watch:
     def __call__(self, error: KafkaError) -> None:
         """Called by the client during its own calls."""
         log.debug("client: %s", error)
+        if _ALERT.search(error.str()):
+            reason = f"the broker requires another client certificate: {error.str()}"
+            error = KafkaError(KafkaError._SSL, reason)
         if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
             self.refused = error
         if error.code() in OF_TOPICS:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-from collections import deque
-from concurrent.futures import wait
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import (
     TIMESTAMP_NOT_AVAILABLE,
@@ -16,7 +12,6 @@ from confluent_kafka import (
     ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
-    KafkaException,
     TopicCollection,
     TopicPartition,
 )
@@ -25,46 +20,33 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its 
     OffsetSpec,
 )
 
+from streamfactory.backends.kafka.admin import Admin
 from streamfactory.backends.kafka.client_pool import consumer_settings
 from streamfactory.backends.kafka.clients import (
     Watch,
-    brokers,
-    client_settings,
     isolation,
-    keep_inherited,
-    of_this_process,
-    refused,
 )
 from streamfactory.backends.kafka.committed import committed_place
-from streamfactory.backends.kafka.errors import failure, is_passing
+from streamfactory.backends.kafka.errors import failure
 from streamfactory.backends.kafka.group_changes import replace_offsets
 from streamfactory.spi import (
-    ClosedError,
     MetadataProvider,
     PartialMetadata,
     Partition,
     PartitionInfo,
     Position,
     TopicNotFound,
-    TransientError,
     envelope_schema,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from concurrent.futures import Future
 
     import pyarrow as pa
 
     from streamfactory.spi import StreamConfig, StreamError
 
-T = TypeVar("T")
-"""Result of a call."""
-
-_SLICE: Final = 0.05
-_PAUSE: Final = 0.1
-_REFRESH: Final = 0.5
-"""Seconds between metadata refreshes, and of one, while a broker is unreachable."""
 _LOOK: Final = 5.0
 """Seconds for the first message of an open transaction."""
 _PROPAGATION: Final = 5.0
@@ -83,149 +65,6 @@ INTERNAL: Final = frozenset(
     }
 )
 """Internal topics. They are not listed, but can be named explicitly."""
-
-
-class Admin:
-    """An admin client whose calls have a deadline. Thread-safe; survives a fork.
-
-    Args:
-        config: The stream's configuration.
-        client_id: Client id in the brokers' logs.
-    """
-
-    def __init__(self, config: StreamConfig, client_id: str) -> None:
-        self.config = config
-        self.where = brokers(config)
-        self._client_id = client_id
-        self._timeout = config["connection.timeout.millis"] / 1000
-        self._lock = threading.Lock()
-        self._made_by = os.getpid()
-        self._client: AdminClient | None = None
-        self._watch = Watch()
-        self._closed = False
-
-    def call(
-        self, doing: str, ask: Callable[[AdminClient], Mapping[Any, Future[T]]]
-    ) -> dict[Any, T]:
-        """Send requests and wait for all results; transient failures are retried.
-
-        Args:
-            doing: The operation, for the error message.
-            ask: Sends the requests.
-
-        Raises:
-            StreamError: Translated; names brokers and topic.
-        """
-        deadline = time.monotonic() + self._timeout
-        while True:
-            client, begun = self._open(), time.monotonic()
-            try:
-                return self._answers(doing, client, ask(client), deadline)
-            except TransientError as error:
-                now = time.monotonic()
-                # Do not retry expensive requests faster than the broker can serve them.
-                pause = max(_PAUSE, now - begun)
-                if now + _PAUSE > deadline:
-                    if self._watch.down_since is None:
-                        raise
-                    raise self._unreachable(doing) from error
-                time.sleep(min(pause, deadline - now))
-
-    def close(self) -> None:
-        """Drop the client. May be called twice."""
-        with self._lock:
-            self._closed = True
-            client, self._client = self._client, None
-        if client is not None and not of_this_process(self._made_by):
-            keep_inherited(client)
-
-    def _open(self) -> AdminClient:
-        with self._lock:
-            if self._closed:
-                msg = "the metadata provider of Kafka is closed"
-                raise ClosedError(msg)
-            if self._client is not None and not of_this_process(self._made_by):
-                keep_inherited(self._client)
-                self._client = None
-            if self._client is None:
-                self._made_by, self._watch = os.getpid(), Watch()
-                self._client = self._make()
-            return self._client
-
-    def _make(self) -> AdminClient:
-        settings = client_settings(self.config, "admin", self._client_id, self._watch)
-        settings.pop("allow.auto.create.topics")
-        try:
-            return AdminClient(settings)
-        except (KafkaException, ValueError, TypeError) as error:
-            raise refused(error, self.config) from error
-
-    def _answers(
-        self,
-        doing: str,
-        client: AdminClient,
-        futures: Mapping[Any, Future[T]],
-        deadline: float,
-    ) -> dict[Any, T]:
-        # `concurrent.futures.wait` costs as much as the requests, with 10,000 futures.
-        waiting = deque(futures.values())
-        refresh_at = time.monotonic() + _REFRESH
-        while waiting:
-            self._wait(waiting, doing)
-            client.poll(0)
-            if waiting and self._watch.last and time.monotonic() > refresh_at:
-                self._refresh(client, deadline)
-                refresh_at = time.monotonic() + _REFRESH
-            error = self._watch.refusal(doing, self.where)
-            if error is None and waiting and time.monotonic() > deadline:
-                error = self._unreachable(doing)
-            if error is not None:
-                raise error
-        self._watch.clear()
-        return {key: future.result() for key, future in futures.items()}
-
-    def _refresh(self, client: AdminClient, deadline: float) -> None:
-        """Refresh the client's brokers: the addressed one may be unreachable.
-
-        Otherwise the client retries that broker without a pause, and no other one.
-        """
-        left = min(_REFRESH, deadline - time.monotonic())
-        with suppress(KafkaException):
-            client.list_topics(self.config.get("topic.name", ""), max(left, _SLICE))
-
-    def _wait(self, waiting: deque[Future[Any]], doing: str) -> None:
-        """Drop results from the front, and wait for one for `_SLICE` at most.
-
-        Raises:
-            StreamError: The error of a result.
-        """
-        until = time.monotonic() + _SLICE
-        while waiting:
-            first = waiting[0]
-            if not first.done():
-                wait([first], max(0.0, until - time.monotonic()))
-            if not first.done() or first.exception() is not None:
-                # Another one may have failed already.
-                self._check([one for one in waiting if one.done()], doing)
-                return
-            waiting.popleft()
-
-    def _check(self, done: Collection[Future[T]], doing: str) -> None:
-        """Raise the error of a result; permanent errors take precedence."""
-        errors = [error for f in done if (error := f.exception()) is not None]
-        if not errors:
-            return
-        first = next((e for e in errors if not _passes(e)), errors[0])
-        if isinstance(first, KafkaException):
-            raise failure(first, doing, where=self.where) from first
-        raise first
-
-    def _unreachable(self, doing: str) -> StreamError:
-        return self._watch.unreachable(doing, self.where, self._timeout)
-
-
-def _passes(error: BaseException) -> bool:
-    return isinstance(error, KafkaException) and is_passing(error)
 
 
 class KafkaMetadata(MetadataProvider):

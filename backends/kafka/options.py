@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from streamfactory.spi import (
+    FUNCTION,
     INTEGER,
     PERIOD,
     Option,
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 READING: Final = "native.reading"
 WRITING: Final = "native.writing"
+TOKEN: Final = "sasl.oauthbearer.token"  # noqa: S105 - the name of an option
+AWS: Final = "aws-msk-iam"
+REGION: Final = "aws.region"
 OFF: Final = "off"
 AUTO: Final = "auto"
 REQUIRED: Final = "required"
@@ -48,6 +52,12 @@ def _partition_ids(text: str) -> tuple[int, ...]:
 def _brokers_problem(text: str) -> str | None:
     hint = "set consumer.prop.sasl.username and consumer.prop.sasl.password"
     return f"contains credentials: {hint}" if "@" in text else None
+
+
+def _token_problem(text: str) -> str | None:
+    if ":" in text or text == AWS:
+        return None
+    return f"{text!r} is neither {AWS} nor a function as module:function"
 
 
 PARTITION_IDS: Final = OptionType(
@@ -109,6 +119,19 @@ OPTIONS: Final = (
         default="-1",
         minimum=-1,
         maximum=32_767,
+    ),
+    Option(
+        TOKEN,
+        "Source of tokens for OAUTHBEARER: aws-msk-iam, or a Python function as "
+        "module:function, which requires --allow-class-paths.",
+        FUNCTION,
+        validator=_token_problem,
+        example=AWS,
+    ),
+    Option(
+        REGION,
+        "Region of Amazon MSK, for aws-msk-iam; by default that of the environment.",
+        example="eu-central-1",
     ),
     Option(
         "ssl.server.certificate",

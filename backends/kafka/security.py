@@ -23,20 +23,26 @@ _RENAMED: Final[Mapping[str, str]] = {
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
     "ssl.keystore.key": "ssl.key.pem",
 }
+CLASSES: Final[Mapping[str, str]] = {
+    "sasl.client.callback.handler.class": "set sasl.username and sasl.password",
+    "sasl.login.callback.handler.class": "set sasl.oauthbearer.method=oidc, or "
+    "stream.kafka.sasl.oauthbearer.token",
+    "sasl.login.class": "set sasl.mechanism and its credentials",
+    "ssl.engine.factory.class": "set ssl.ca.location, ssl.certificate.location and "
+    "ssl.key.location",
+    "security.providers": "librdkafka uses OpenSSL",
+}
+"""Properties that name classes of Java, which are not used, and what to set instead."""
 _DROPPED: Final = frozenset(
     {
         "ssl.cipher.suites.class",
         "ssl.enabled.protocols",
-        "ssl.engine.factory.class",
         "ssl.keymanager.algorithm",
         "ssl.protocol",
         "ssl.provider",
         "ssl.secure.random.implementation",
         "ssl.trustmanager.algorithm",
-        "sasl.client.callback.handler.class",
-        "sasl.login.callback.handler.class",
-        "sasl.login.class",
-        "security.providers",
+        *CLASSES,
     }
 )
 JAVA_KEYS: Final = _DROPPED.union(
@@ -52,7 +58,22 @@ _JAAS: Final = re.compile(
     re.VERBOSE,
 )
 _JAAS_OPTION: Final = re.compile(r'([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))')
-_LOGINS: Final = ("PlainLoginModule", "ScramLoginModule")
+_LOGINS: Final[Mapping[str, Mapping[str, str]]] = {
+    "PlainLoginModule": {"username": "sasl.username", "password": "sasl.password"},
+    "ScramLoginModule": {"username": "sasl.username", "password": "sasl.password"},
+    "OAuthBearerLoginModule": {
+        "clientId": "sasl.oauthbearer.client.id",
+        "clientSecret": "sasl.oauthbearer.client.secret",
+        "scope": "sasl.oauthbearer.scope",
+    },
+    "IAMLoginModule": {},
+}
+"""Login modules of Java, with librdkafka's names of their options."""
+_KERBEROS: Final = "Krb5LoginModule"
+NO_KERBEROS: Final = (
+    "the wheels of confluent-kafka contain no Kerberos: install librdkafka with "
+    "libsasl2, and then pip install --no-binary confluent-kafka confluent-kafka"
+)
 
 
 def java_security(given: Mapping[str, str]) -> dict[str, str]:
@@ -71,6 +92,10 @@ def java_security(given: Mapping[str, str]) -> dict[str, str]:
     if "sasl.jaas.config" in found:
         for key, value in _login(found.pop("sasl.jaas.config")).items():
             found.setdefault(key, value)
+    if found.get("sasl.mechanism") == "AWS_MSK_IAM":
+        found["sasl.mechanism"] = "OAUTHBEARER"
+    if "sasl.oauthbearer.client.id" in found:
+        found.setdefault("sasl.oauthbearer.method", "oidc")
     if found.get("ssl.endpoint.identification.algorithm") == "":
         found["ssl.endpoint.identification.algorithm"] = "none"
     return found
@@ -136,16 +161,16 @@ def _login(text: str) -> dict[str, str]:
         what = module or "text of an unsupported form"
         msg = f"sasl.jaas.config contains {what}, which only Java supports"
         remedy = "set sasl.mechanism, sasl.username and sasl.password"
+        if module == _KERBEROS:
+            remedy = "set sasl.kerberos.principal and sasl.kerberos.keytab; "
+            remedy += NO_KERBEROS
         raise ConfigError(msg, remedy=remedy)
     options = {
         name: re.sub(r"\\(.)", r"\1", quoted) if quoted else bare
         for name, quoted, bare in _JAAS_OPTION.findall(match["options"])
     }
-    return {
-        f"sasl.{name}": options[name]
-        for name in ("username", "password")
-        if name in options
-    }
+    names = _LOGINS[module]
+    return {names[name]: text for name, text in options.items() if name in names}
 
 
 def _pem(text: str, label: str, key: str) -> str:

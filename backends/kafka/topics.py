@@ -13,7 +13,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its 
     ResourceType,
 )
 
-from streamfactory.backends.kafka.metadata import Admin
+from streamfactory.backends.kafka.admin import Admin
 from streamfactory.spi import MisuseError, StreamTimeout, TopicAdmin, TopicNotFound
 
 if TYPE_CHECKING:

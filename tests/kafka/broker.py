@@ -32,6 +32,7 @@ from tests.proving.verdict import Verdict
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from tests.proving.network import Host
     from tests.proving.shared import Run
 
 START = 20.0
@@ -60,6 +61,8 @@ class Addresses:
     sasl: str | None = None
     """SASL over plain text: PLAIN, SCRAM-SHA-256, and OAUTHBEARER unsecured."""
     sasl_ssl: str | None = None
+    mtls: str | None = None
+    """SSL that requires a certificate of the client."""
     certificates: str | None = None
     """Folder of the certificates: `tests.certificates`."""
 
@@ -67,19 +70,23 @@ class Addresses:
 class Node:
     """One node of a cluster: its files, its ports and its process."""
 
-    def __init__(self, folder: Path, number: int, flags: Sequence[str]) -> None:
+    def __init__(
+        self, folder: Path, number: int, flags: Sequence[str], host: Host | None = None
+    ) -> None:
         self.id = number
         self.flags = flags
+        self._host = host
         self.folder = folder / f"node-{number}"
         self.data = self.folder / "data"
         self.log = self.folder / "server.log"
-        first = free_ports(5)
-        self.ports = [*range(first, first + 5)]
+        first = free_ports(6)
+        self.ports = [*range(first, first + 6)]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def addresses(self) -> list[str]:
-        return [f"127.0.0.1:{port}" for port in self.ports]
+        address = "127.0.0.1" if self._host is None else self._host.address
+        return [f"{address}:{port}" for port in self.ports]
 
     @property
     def properties(self) -> Path:
@@ -90,6 +97,8 @@ class Node:
         command = [java(), "-Xmx512m", *QUICK, *self.flags]
         command += [f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"]
         command += ["-cp", classpath(), "kafka.Kafka", str(self.properties)]
+        if self._host is not None:
+            command = self._host.within(command)
         self._process = watched(command, run, self.data, self.log)
 
     @property
@@ -167,6 +176,7 @@ class Cluster:
         properties: Settings of the brokers, over those of this module.
         run: Process whose end ends the brokers; this one by default.
         flags: Of Java; those of `archived` by default.
+        hosts: Of the nodes; by default this machine, by its loopback.
     """
 
     def __init__(
@@ -177,10 +187,14 @@ class Cluster:
         *,
         run: int | None = None,
         flags: Sequence[str] | None = None,
+        hosts: Sequence[Host | None] | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         flags = archived() if flags is None else flags
-        self.nodes = [Node(folder, number + 1, flags) for number in range(nodes)]
+        self.nodes = [
+            Node(folder, number + 1, flags, host)
+            for number, host in enumerate(hosts or [None] * nodes)
+        ]
         self._folder = folder
         self._run = run or os.getpid()
         identity = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -195,7 +209,8 @@ class Cluster:
     def addresses(self) -> Addresses:
         first = self.nodes[0].addresses
         certificates = str(self._folder / "certificates")
-        return Addresses(first[0], first[2], first[3], first[4], certificates)
+        plain, _, ssl, sasl, sasl_ssl, mtls = first
+        return Addresses(plain, ssl, sasl, sasl_ssl, mtls, certificates)
 
     def start(self) -> None:
         """Start all nodes that do not run, and wait until they answer."""
@@ -262,16 +277,21 @@ class Cluster:
             raise Unavailable(msg)
 
     def _settings(self, node: Node) -> dict[str, str]:
-        names = ("PLAINTEXT", "CONTROLLER", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+        kinds = {
+            "PLAINTEXT": "PLAINTEXT",
+            "CONTROLLER": "PLAINTEXT",
+            "SSL": "SSL",
+            "SASL_PLAINTEXT": "SASL_PLAINTEXT",
+            "SASL_SSL": "SASL_SSL",
+            "MTLS": "SSL",
+        }
         listeners = [
             f"{name}://{address}"
-            for name, address in zip(names, node.addresses, strict=True)
+            for name, address in zip(kinds, node.addresses, strict=True)
         ]
         voters = ",".join(f"{n.id}@{n.addresses[1]}" for n in self.nodes)
         copies = str(len(self.nodes))
-        protocols = ",".join(
-            f"{name}:{'PLAINTEXT' if name == 'CONTROLLER' else name}" for name in names
-        )
+        protocols = ",".join(f"{name}:{kind}" for name, kind in kinds.items())
         jaas = (
             "org.apache.kafka.common.security.plain.PlainLoginModule required "
             f'username="{USER}" password="{PASSWORD}" user_{USER}="{PASSWORD}";'
@@ -338,6 +358,7 @@ class Cluster:
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(certificates / "ca.pem"),
             "listener.name.ssl.ssl.client.auth": "requested",
+            "listener.name.mtls.ssl.client.auth": "required",
         }
 
 

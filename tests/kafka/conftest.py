@@ -44,13 +44,21 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Addresses:
 @pytest.fixture(scope="session")
 def native_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder from which the package ``streamfactory_native`` can be imported."""
-    folder = tmp_path_factory.mktemp("native")
-    package = folder / PACKAGE.name
-    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("*.so"))
     try:
-        compile_library(package)
+        return compiled(tmp_path_factory.mktemp("native"))
     except NoCompiler as reason:
         skip_or_fail(str(reason))
+
+
+def compiled(folder: Path) -> Path:
+    """Compile the package into a folder, from which it can then be imported.
+
+    Raises:
+        NoCompiler: This machine has no C compiler.
+    """
+    package = folder / PACKAGE.name
+    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("*.so"))
+    compile_library(package)
     return folder
 
 
@@ -111,6 +119,19 @@ def topic(request: pytest.FixtureRequest, topics: Topics) -> str:
     """A new topic with one partition, named after the test."""
     name = re.sub(r"\W+", "-", request.node.name)[:60]
     return topics.create(f"{name}-{uuid.uuid4().hex[:8]}")
+
+
+@pytest.fixture
+def secured(kafka: Addresses) -> None:
+    """A broker of somebody else's has not these listeners."""
+    if kafka.ssl is None:
+        pytest.skip("KAFKA_BOOTSTRAP names a broker that was not started here")
+
+
+@pytest.fixture
+def filled(topics: Topics, topic: str) -> str:
+    topics.send(topic, [b"secret matters"])
+    return topic
 
 
 @pytest.fixture

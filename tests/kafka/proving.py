@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 from tests.kafka.broker import Addresses, Cluster
 from tests.kafka.conftest import chosen_paths
 from tests.kafka.jars import Unavailable
@@ -259,8 +259,18 @@ def read_messages(
     bootstrap: str, topic: str, partitions: int
 ) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
     """Keys and values of all messages that a reader sees, likewise."""
-    found: dict[int, list[tuple[bytes | None, bytes | None]]]
-    found = {number: [] for number in range(partitions)}
+    found = committed_messages(bootstrap, topic, partitions)
+    return {
+        partition: [(_octets(one.key()), one.value()) for one in messages]
+        for partition, messages in found.items()
+    }
+
+
+def committed_messages(
+    bootstrap: str, topic: str, partitions: int
+) -> dict[int, list[Message]]:
+    """All messages that a reader sees, likewise."""
+    found: dict[int, list[Message]] = {number: [] for number in range(partitions)}
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -285,7 +295,7 @@ def read_messages(
                 partition = message.partition()
                 assert partition is not None
                 if message.error() is None:
-                    found[partition].append((_octets(message.key()), message.value()))
+                    found[partition].append(message)
                 else:
                     ended.add(partition)
     return found

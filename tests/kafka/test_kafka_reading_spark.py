@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.kafka import oracle
+from tests.kafka.conftest import stream_of
 from tests.kafka.jars import Unavailable, jars
 from tests.proving.skipping import skip_or_fail
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
     from tests.kafka.topics import Topics
 
 
@@ -97,3 +99,45 @@ def test_both_sources_read_the_same(
     assert ours == theirs
     assert len(their_ends) > 1
     assert our_ends == their_ends
+
+
+@pytest.mark.parametrize(
+    ("runs", "codes"),
+    [
+        (False, {"incarnation_changed"}),
+        # A trigger may come between the end of the old topic and the new one.
+        (True, {"incarnation_changed", "partition_vanished", "topic_not_found"}),
+    ],
+    ids=["stopped", "running"],
+)
+def test_a_query_of_a_recreated_topic_that_outgrew_its_offsets_stops(
+    runs: bool, codes: set[str], spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    topic = topics.create()
+    topics.send(topic, [b"old"] * 50)
+
+    def start() -> StreamingQuery:
+        source = stream_of(topics.bootstrap, topic) | {"startingOffsets": "earliest"}
+        frame = spark.readStream.format("streamfactory").options(**source).load()
+        writer = frame.select("value").writeStream.format("parquet")
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        return writer.option("path", str(tmp_path / "rows")).start()
+
+    query = start()
+    try:
+        query.processAllAvailable()
+        if not runs:
+            query.stop()
+        topics.recreate(topic)
+        topics.send(topic, [b"new"] * 75)
+        if not runs:
+            query = start()
+        with pytest.raises(StreamingQueryException) as failed:
+            query.awaitTermination(60)
+    finally:
+        query.stop()
+    assert any(f"[{code}]" in str(failed.value) for code in codes), str(failed.value)
+    rows = spark.read.parquet(str(tmp_path / "rows")).collect()
+    assert [bytes(row.value) for row in rows] == [b"old"] * 50

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import ssl
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +14,9 @@ import pytest
 from tests.certificates import KEY_PASSWORD
 from tests.kafka.broker import PASSWORD, USER
 from tests.kafka.conftest import stream_of
+from tests.kafka.logins import PROP, certificate, prop, reads, refusal
 from tests.kafka.paths import BEFORE_READING
-from tests.kafka.streams import drain, opened, reading, values
+from tests.kafka.streams import opened
 
 from streamfactory.backends.kafka.security import java_security
 from streamfactory.spi import (
@@ -32,39 +34,8 @@ if TYPE_CHECKING:
     from tests.kafka.broker import Addresses
     from tests.kafka.topics import Topics
 
-    from streamfactory.spi import StreamError
 
-pytestmark = pytest.mark.usefixtures("each_path")
-
-PROP = "stream.kafka.consumer.prop."
-
-
-@pytest.fixture(autouse=True)
-def secured(kafka: Addresses) -> None:
-    """A broker of somebody else's has not these listeners."""
-    if kafka.ssl is None:
-        pytest.skip("KAFKA_BOOTSTRAP names a broker that was not started here")
-
-
-@pytest.fixture
-def filled(topics: Topics, topic: str) -> str:
-    topics.send(topic, [b"secret matters"])
-    return topic
-
-
-def prop(**given: str) -> dict[str, str]:
-    return {PROP + key.replace("_", "."): value for key, value in given.items()}
-
-
-def certificate(kafka: Addresses, name: str) -> str:
-    assert kafka.certificates is not None
-    return str(Path(kafka.certificates, name))
-
-
-def reads(address: str | None, topic: str, more: Mapping[str, str]) -> None:
-    assert address is not None
-    with reading({**stream_of(address, topic), **more}) as reader:
-        assert values(drain(reader, rows=1)) == [b"secret matters"]
+pytestmark = pytest.mark.usefixtures("each_path", "secured")
 
 
 def test_ssl(kafka: Addresses, filled: str) -> None:
@@ -172,21 +143,6 @@ def test_a_bearers_token_serves_a_writer(
     reads(topics.bootstrap, topic, {})
 
 
-def refusal(
-    error: type[StreamError], broker: str | None, topic: str, more: dict[str, str]
-) -> str:
-    """Errors of readers without permission."""
-    assert broker is not None
-    with (
-        opened(stream_of(broker, topic) | more) as source,
-        pytest.raises(error) as caught,
-    ):
-        source.metadata.partitions()
-    text = str(caught.value)
-    assert broker in text
-    return text
-
-
 @BEFORE_READING
 def test_a_bearers_token_that_cannot_be_had_is_reported(
     kafka: Addresses, filled: str
@@ -224,6 +180,40 @@ def test_a_wrong_password_is_reported_at_once_and_not_shown(
     assert filled in text
     assert "uthentication failed" in text
     assert "wr0ng-passw0rd" not in text
+
+
+@BEFORE_READING
+@pytest.mark.parametrize("client", ["reader", "writer"])
+def test_no_certificate_where_one_is_required_is_reported_at_once(
+    client: str, kafka: Addresses, filled: str
+) -> None:
+    assert kafka.mtls is not None
+    ca, began = certificate(kafka, "ca.pem"), time.monotonic()
+    more = prop(security_protocol="SSL", ssl_ca_location=ca)
+    if client == "reader":
+        text = refusal(NotAuthorized, kafka.mtls, filled, more)
+    else:
+        with (
+            pytest.raises(NotAuthorized) as caught,
+            open_sink(stream_of(kafka.mtls, filled) | more) as sink,
+        ):
+            sink.put(pa.table({"value": [b"v"]}), writer_id="w")
+        text = str(caught.value)
+    assert "the broker requires another client certificate" in text
+    assert time.monotonic() - began < 10
+
+
+@BEFORE_READING
+def test_a_certificate_where_one_is_required_is_enough(
+    kafka: Addresses, filled: str
+) -> None:
+    more = prop(
+        security_protocol="SSL",
+        ssl_ca_location=certificate(kafka, "ca.pem"),
+        ssl_certificate_location=certificate(kafka, "client.pem"),
+        ssl_key_location=certificate(kafka, "client.key"),
+    )
+    reads(kafka.mtls, filled, more)
 
 
 @BEFORE_READING

@@ -68,6 +68,11 @@ class Driver:
         """Its process group."""
         return self._process.pid
 
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
     def wait_for(self, change: Callable[[], bool]) -> bool:
         """Wait until something has changed; False where the driver ended before.
 
@@ -76,7 +81,7 @@ class Driver:
         """
         deadline = time.monotonic() + DEADLINE
         while not change():
-            if not self._runs():
+            if not self.runs:
                 return False
             if time.monotonic() > deadline:
                 self._kill()
@@ -87,13 +92,13 @@ class Driver:
     def kill_after(self, delay: float) -> None:
         """Kill it in so many seconds; it may end first."""
         deadline = time.monotonic() + delay
-        while self._runs() and time.monotonic() < deadline:
+        while self.runs and time.monotonic() < deadline:
             time.sleep(0.01)
         self.kill()
 
     def kill(self) -> None:
         """Kill it, unless it has ended."""
-        if self._runs():
+        if self.runs:
             self._kill()
 
     def was_killed(self) -> bool:
@@ -138,9 +143,6 @@ class Driver:
     def log(self) -> str:
         """All that it and what it started have said."""
         return self._log.read_text(errors="replace")
-
-    def _runs(self) -> bool:
-        return self._process.poll() is None
 
     def _kill(self) -> None:
         os.killpg(self.group, signal.SIGKILL)

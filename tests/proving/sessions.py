@@ -50,6 +50,7 @@ def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         # The driver's planners inherit what its Java process was started with.
         environment.setenv("STREAMFACTORY_STREAMS", str(folder))
         environment.setenv(SECRET, "c0ntinental-drift")
+        environment.setenv("STREAMFACTORY_ALLOW_CLASS_PATHS", "true")
         yield folder
 
 

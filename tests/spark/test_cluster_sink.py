@@ -12,9 +12,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from tests.proving.java import quick_options
 from tests.proving.ports import free_port
+from tests.spark import scenario
+
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -191,6 +195,52 @@ def test_an_executor_without_the_package_names_the_remedy(
     message = driver.result()["message"]
     assert "cannot import streamfactory" in message
     assert "pip install 'streamfactory[spark]'" in message
+
+
+@pytest.mark.long("one more driver of a cluster, which packs its packages")
+def test_a_pipeline_ships_its_packages_to_executors_that_have_none(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    streams = tmp_path / "streams"
+    streams.mkdir()
+    for topic in ("in", "out"):
+        document = {"name": topic, "properties": scenario.options(tmp_path, topic)}
+        (streams / f"{topic}.json").write_text(json.dumps(document))
+    with open_sink(scenario.options(tmp_path, "in")) as sink:
+        sink.put(pa.table({"id": range(1000)}))
+    pipeline = tmp_path / "orders.toml"
+    pipeline.write_text(
+        'checkpoint = "kept"\n[source]\nstream = "in"\nstartingOffsets = "earliest"\n'
+        '[[sinks]]\nstream = "out"\n'
+    )
+    # In executors it finds what Spark tells it to find, and nothing that is installed.
+    bare, began = tmp_path / "python", tmp_path / "began"
+    base = Path(sys.executable).resolve()
+    bare.write_text(
+        "#!/bin/sh\n"
+        f'if [ -z "$SPARK_EXECUTOR_DIRS" ]; then exec "{sys.executable}" "$@"; fi\n'
+        f'touch "{began}"\nexec "{base}" -S "$@"\n'
+    )
+    bare.chmod(0o755)
+    command = [sys.executable, "-m", "streamfactory", "run", "orders.toml", "--once"]
+    command += ["--master", cluster.address, "--spark", "executor.memory=512m"]
+    done = subprocess.run(
+        [*command, "--ship"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "STREAMFACTORY_STREAMS": str(streams),
+            "PYSPARK_PYTHON": str(bare),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        },
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert began.exists()
+    assert scenario.found(tmp_path, "out") == ONCE
 
 
 @pytest.mark.long("starts a server of Spark Connect")

@@ -5,12 +5,21 @@ The stream type and the decoders are found here, because they declare options.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from streamfactory.spi import Backend, ConfigError, Decoder, Option, Problem, Yields
+from streamfactory.spi import (
+    FUNCTION,
+    Backend,
+    ConfigError,
+    Decoder,
+    Option,
+    Problem,
+    Yields,
+)
 from streamfactory.spi.hooks import BACKENDS, DECODERS
 from streamfactory.spi.references import resolve
 from streamfactory.wiring.config.imports.pinotnames import (
@@ -32,6 +41,8 @@ if TYPE_CHECKING:
     from streamfactory.wiring.config.definition import Property, StreamDefinition
     from streamfactory.wiring.plugins.manager import PluginManager
 
+ALLOWED: Final = "STREAMFACTORY_ALLOW_CLASS_PATHS"
+"""Environment variable that allows functions where no flag can, as on Spark."""
 _CHOOSERS: Final = ("subscribe", "subscribePattern", "assign")
 _MOST: Final = 1000
 """Maximum properties of a stream: each unknown one is compared with all known ones."""
@@ -156,6 +167,7 @@ def classify(
     keys = _key_decoder(own, placed[_KEY_DECODER], scope)
     client = {"consumer": placed[_CONSUMER], "producer": placed[_PRODUCER]}
     problems += (*found, *(problem for problem, _ in unknown))
+    problems += _refused_functions(own, scope)
     problems += (*values.problems, *keys.problems)
     return Classified(
         definition,
@@ -170,6 +182,19 @@ def classify(
         {namespace: passed for namespace, passed in client.items() if passed},
         tuple(placed[_META]),
     )
+
+
+def _refused_functions(own: OptionGroup, scope: _Scope) -> Iterator[Problem]:
+    """Options that name a function, unless that is allowed: importing it runs code."""
+    if scope.allow_class_paths or os.environ.get(ALLOWED, "").lower() == "true":
+        return
+    for option in own.options:
+        for prop in own.given.get(option.key, ()) if option.type is FUNCTION else ():
+            if ":" in prop.text:
+                what = f"{clip(prop.text)} is a class path, which requires "
+                what += "--allow-class-paths"
+                hint = f"on Spark, set the environment variable {ALLOWED}=true"
+                yield Problem(prop.key, what, prop.origin, hint)
 
 
 def group_properties(
