@@ -9,7 +9,13 @@ from typing import Any
 
 from streamfactory.spi.errors import Problem
 from streamfactory.spi.masking import MASK, mask_value, userinfo_secrets
-from streamfactory.spi.references import is_reference, resolve
+from streamfactory.spi.references import (
+    has_reference,
+    is_reference,
+    parts_to_mask,
+    resolve,
+    values_to_mask,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +125,11 @@ class StreamConfig(Mapping[str, Any]):
         return {key: _value(s) for key, s in self.decoder_settings.items()}
 
     def mask(self, text: str) -> str:
-        """Return ``text`` with all secrets of this configuration masked."""
+        """Return ``text`` with what is secret in this configuration masked.
+
+        That is each value of a secret option, each value from a reference, whatever its
+        option, and the credentials of URLs.
+        """
         # The text may contain the `repr` of a secret, with its escapes.
         found = {form for s in self._secrets() for form in (s, repr(s)[1:-1])}
         for secret in sorted(found, key=len, reverse=True):
@@ -147,6 +157,10 @@ class StreamConfig(Mapping[str, Any]):
     def _secrets(self) -> set[str]:
         found = set()
         for setting in self._all_settings():
+            if has_reference(setting.text):
+                found |= values_to_mask(setting.text)
+                if isinstance(setting.value, str):  # resolved in another process
+                    found |= parts_to_mask(setting.value)
             try:
                 text = resolve(setting.text)
             except Exception:  # noqa: BLE001, S112 - a secret that is not resolved cannot leak

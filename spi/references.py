@@ -1,7 +1,8 @@
 """References in values: ``${env:NAME}`` and ``${file:PATH}``.
 
 A secret is written as a reference and resolved as late as possible, in the process
-that uses it. ``$${`` stands for a literal ``${``.
+that uses it. ``$${`` stands for a literal ``${``. Files are read below the folders that
+the user allows: a definition may come from somebody else.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -17,10 +19,17 @@ from streamfactory.spi.errors import ConfigError
 MAX_RESOLVED: Final = 1 << 20
 """Maximum characters of a value after its references were resolved."""
 
+FOLDERS: Final = "STREAMFACTORY_SECRETS"
+"""The environment variable that names the folders of files, separated like ``PATH``."""
+_RUN_SECRETS: Final = "/run/secrets"
+
 _ESCAPE: Final = "$${"
 _REFERENCE: Final = re.compile(r"\$\$\{|\$\{(?:([^{}]*)(\}))?")
 _NOT_CLOSED: Final = "has a reference without closing }; write $${ for a literal ${"
 _SHOWN: Final = 80
+_PARTS: Final = re.compile(r"[\s,;:/@?&=|\"'{}()\[\]]+")
+_SHORTEST_VALUE: Final = 3
+_SHORTEST_PART: Final = 6
 
 
 def has_reference(text: str) -> bool:
@@ -60,6 +69,27 @@ def resolve(text: str) -> str:
             msg = f"{_clip(whole)} cannot be resolved: the value is longer than 1 MiB"
             raise ConfigError(msg)
     return "".join((*parts, text[end:]))
+
+
+def values_to_mask(text: str) -> set[str]:
+    """The values of the references in ``text``, and the long parts of each.
+
+    A list or an address from a reference is shown in parts by those who use it. What
+    cannot be resolved here is omitted, and so are values of fewer than 3 characters,
+    which would mask arbitrary text.
+    """
+    found = set[str]()
+    for match in _REFERENCE.finditer(text):
+        if match[2] is not None:
+            with suppress(ConfigError):
+                found |= parts_to_mask(_value(match))
+    return found
+
+
+def parts_to_mask(value: str) -> set[str]:
+    """A value from a reference, and its long parts."""
+    parts = {part for part in _PARTS.split(value) if len(part) >= _SHORTEST_PART}
+    return parts | {value} if len(value) >= _SHORTEST_VALUE else parts
 
 
 def _malformed(match: re.Match[str]) -> str | None:
@@ -102,11 +132,7 @@ def _environment(whole: str, name: str) -> str:
 
 def _file(whole: str, path: str) -> str:
     try:
-        # Reading a pipe or a device could block or never end.
-        if not stat.S_ISREG(Path(path).stat().st_mode):
-            raise _unresolved(whole, "it is not a regular file")
-        with Path(path).open("rb") as file:
-            content = file.read(MAX_RESOLVED + 1)
+        content = _read(whole, path)
         text = content.decode("utf-8")
     except (OSError, ValueError) as error:  # ValueError: bad UTF-8, a null character
         if isinstance(error, ConfigError):
@@ -116,6 +142,37 @@ def _file(whole: str, path: str) -> str:
     if len(content) > MAX_RESOLVED:
         raise _unresolved(whole, "the file is larger than 1 MiB")
     return text.rstrip("\r\n")
+
+
+def _read(whole: str, path: str) -> bytes:
+    """The content of a file below an allowed folder, of 1 MiB + 1 at most."""
+    found = Path(os.path.realpath(path))
+    if not any(map(found.is_relative_to, _folders())):
+        reason = f"the file is in no folder of {FOLDERS}, by default {_RUN_SECRETS} "
+        raise _unresolved(whole, f"{reason}and the working directory")
+    # Nothing blocks: neither opening a pipe, nor a device that has no data yet. Links
+    # were followed above: one that was created since is refused.
+    descriptor = os.open(found, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _unresolved(whole, "it is not a regular file")
+    with os.fdopen(descriptor, "rb") as file:
+        content: bytes | None = file.read(MAX_RESOLVED + 1)
+    if content is None:  # /proc has regular files that wait for data
+        raise _unresolved(whole, "it has no data")
+    return content
+
+
+def _folders() -> list[Path]:
+    """The folders whose files can be read."""
+    given = os.environ.get(FOLDERS)
+    if given is None:
+        # The root is the working directory of many services: it allows nothing.
+        here = Path.cwd()
+        allowed = [Path(_RUN_SECRETS), *([here] if here.parent != here else [])]
+    else:
+        allowed = [Path(folder) for folder in given.split(os.pathsep) if folder]
+    return [folder.resolve() for folder in allowed]
 
 
 def _unresolved(whole: str, reason: str) -> ConfigError:

@@ -9,10 +9,15 @@ from __future__ import annotations
 import ssl
 import threading
 import time
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from waitress.channel import HTTPChannel
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+HEADER_SECONDS: Final = 3.0
+"""In which a client sends the header of its first request, after it connected."""
 CONNECTION_SECONDS: Final = 60.0
 """After which a connection without a request that is being answered is closed: a client
 that reads an answer byte by byte would keep it for ever."""
@@ -30,10 +35,24 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no annotations
 
     last_activity: float
 
+    def __init__(self, server: Any, *arguments: Any, **named: Any) -> None:
+        self._has_asked = False
+        """Whether the client has sent the header of a request."""
+        super().__init__(server, *arguments, **named)
+        # The server counts its own two descriptors, too, and accepts none at the limit.
+        if len(server._map) >= server.adj.connection_limit:
+            _close_one(server.active_channels.values(), self)
+
+    @property
+    def waits(self) -> bool:
+        """Whether no request is being answered."""
+        return not self.requests and not self.total_outbufs_len
+
     def readable(self) -> bool:
         """Whether more is read; called at each turn of the loop, before `writable`."""
         age = time.time() - self.creation_time
-        if age > CONNECTION_SECONDS and not self.requests:
+        patience = CONNECTION_SECONDS if self._has_asked else HEADER_SECONDS
+        if age > patience and not self.requests:
             # At once: `will_close` waits until the client takes what it is sent.
             self.handle_close()
             return False
@@ -49,6 +68,18 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no annotations
         super().handle_read()
         if self.request is not None:
             self.last_activity = before
+        if self.requests or (self.request and self.request.headers_finished):
+            self._has_asked = True
+
+
+def _close_one(channels: Iterable[Channel], but: Channel) -> None:
+    """Close the connection that waits longest for a request, to keep room for others.
+
+    Whoever sends its request at once is not the one, however many send none.
+    """
+    waiting = [one for one in channels if one.waits and one is not but]
+    if waiting:
+        min(waiting, key=lambda one: one.last_activity).handle_close()
 
 
 class TlsChannel(Channel):

@@ -123,7 +123,7 @@ def test_dots_within_text_are_no_tables(validate: Callable[..., Outcome]) -> Non
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        ("${file:/dev/zero}", "it is not a regular file"),
+        ("${file:/dev/zero}", "the file is in no folder of STREAMFACTORY_SECRETS"),
         ("${env:PATH}" * 80_000, "the value is longer than 1 MiB"),
     ],
     ids=["device", "expansion"],

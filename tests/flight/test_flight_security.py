@@ -64,6 +64,22 @@ def test_without_its_token_a_client_is_refused(access: Path) -> None:
         assert read(stream(server, "clicks", token="${env:BOB}")) == 3
 
 
+def test_refused_tokens_are_logged_without_the_token(
+    access: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with streamfactory.serve(memory=True, access_file=str(access)) as server:
+        client = fl.connect(server.location)
+        wrong = fl.FlightCallOptions(headers=[(b"authorization", b"Bearer PLANTED")])
+        for options in (fl.FlightCallOptions(), wrong):
+            with pytest.raises(fl.FlightUnauthenticatedError):
+                list(client.list_flights(options=options))
+    logged = capfd.readouterr().err
+    refused = [line for line in logged.splitlines() if "was refused" in line]
+    assert ["token is unknown" in text for text in refused] == [False, True]
+    assert all("LIST_FLIGHTS" in text and "grpc-c++" in text for text in refused)
+    assert "PLANTED" not in logged
+
+
 def test_rights_are_checked_by_topic(access: Path) -> None:
     with streamfactory.serve(memory=True, access_file=str(access)) as server:
         with open_sink(stream(server, "secret-1", token="${env:ALICE}")) as sink:

@@ -6,8 +6,9 @@ import os
 import pickle
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -19,9 +20,6 @@ from streamfactory.spi.references import (
     malformed,
     resolve,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PLANTED = 'hunter2-"Q\\uote'
 
@@ -222,6 +220,14 @@ def test_references_are_replaced_once(
             "${file:/dev/zero} cannot be resolved: it is not a regular file",
         ),
         (
+            "${file:/etc/hostname}",
+            (
+                "${file:/etc/hostname} cannot be resolved: the file is in no folder of "
+                "STREAMFACTORY_SECRETS, by default /run/secrets and the working "
+                "directory"
+            ),
+        ),
+        (
             "${file:long}",
             "${file:long} cannot be resolved: the file is larger than 1 MiB",
         ),
@@ -237,8 +243,9 @@ def test_references_are_replaced_once(
     ],
 )
 def test_a_reference_that_names_nothing_is_an_error_with_a_message(
-    text: str, what: str, tmp_path: Path
+    text: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("STREAMFACTORY_SECRETS", f"/dev:{Path.cwd()}")
     (tmp_path / "latin").write_bytes(b"\xff\xfe")
     (tmp_path / "long").write_bytes(b"x" * (2**20 + 1))
     with pytest.raises(ConfigError) as caught:
@@ -275,6 +282,60 @@ def test_many_references_do_not_make_a_value_of_any_length(
     assert len(resolve("${env:LONG}" * 10)) == 1_000_000
     with pytest.raises(ConfigError, match="longer than 1 MiB"):
         resolve("${env:LONG}" * 80_000)
+
+
+@pytest.mark.parametrize(
+    ("folders", "allowed"),
+    [
+        (None, {"here", "link", "deep/inside"}),
+        ("other", {"outside"}),
+        ("deep::other", {"deep/inside", "outside"}),
+        ("", set()),
+    ],
+)
+def test_files_are_read_below_the_folders_that_the_user_allows(
+    folders: str | None,
+    allowed: set[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    project, other = tmp_path / "project", tmp_path / "other"
+    (project / "deep").mkdir(parents=True)
+    other.mkdir()
+    monkeypatch.chdir(project)
+    monkeypatch.delenv("STREAMFACTORY_SECRETS", raising=False)
+    if folders is not None:
+        texts = [name and str(tmp_path / name) for name in folders.split(":")]
+        deep = str(project / "deep")
+        named = [deep if text.endswith("/deep") else text for text in texts]
+        monkeypatch.setenv("STREAMFACTORY_SECRETS", ":".join(named))
+    for file in (project / "here", project / "deep/inside", other / "outside"):
+        file.write_text("text\n")
+    (project / "link").symlink_to("here")
+    (project / "escape").symlink_to(other / "outside")
+    paths = {
+        "here": "here",
+        "link": "link",
+        "deep/inside": str(project / "deep/inside"),
+        "outside": str(other / "outside"),
+        "up": "../other/outside",
+        "escape": "escape",
+    }
+    read = set()
+    for name, path in paths.items():
+        with suppress(ConfigError):
+            assert resolve(f"${{file:{path}}}") == "text"
+            read.add(name)
+    reached = {"outside", "up", "escape"} if "outside" in allowed else set()
+    assert read == allowed | reached
+
+
+def test_root_as_the_working_directory_allows_no_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir("/")
+    with pytest.raises(ConfigError, match="in no folder of STREAMFACTORY_SECRETS"):
+        resolve("${file:etc/hostname}")
 
 
 def test_a_pipe_is_not_waited_on(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import resource
 import socket
 import threading
 import time
+from contextlib import ExitStack, contextmanager, suppress
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from streamfactory.wiring.streams.opening import open_sink
 from streamfactory.wiring.streams.positions import GroupPositions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.ui.conftest import Browser, World
@@ -616,13 +617,51 @@ def test_more_descriptors_than_select_knows_are_no_limit(serve: Serve) -> None:
 def test_connections_are_bounded_and_others_are_served_again(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "REQUEST_SECONDS", 1)
     monkeypatch.setattr(serving, "MOST_CONNECTIONS", 10)
+    monkeypatch.setattr(channels, "HEADER_SECONDS", 600.0)
     browser = serve()
-    host, _, port = browser.place.rpartition(":")
-    silent = [socket.create_connection((host, int(port))) for _ in range(15)]
-    try:
-        assert browser.ask("/process").status == 200  # after the silent ones are closed
-    finally:
-        for one in silent:
-            one.close()
+    with slow_clients(browser.place, 15):
+        assert browser.ask("/process").status == 200  # instead of a slow one
+
+
+def test_slow_clients_delay_nobody(serve: Serve) -> None:
+    browser = serve()
+    assert browser.ask("/process").status == 200  # the first one loads templates
+    with slow_clients(browser.place, 2 * serving.MOST_CONNECTIONS):
+        begin = time.monotonic()
+        assert browser.ask("/process").status == 200
+        assert time.monotonic() - begin < channels.HEADER_SECONDS
+
+
+def test_a_client_without_a_header_is_disconnected_before_one_with_a_slow_body(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channels, "HEADER_SECONDS", 0.5)
+    place = serve().place
+    with (
+        slow_clients(place, 1, b"GET / HTTP/1.1\r\nHost:") as [silent],
+        slow_clients(
+            place, 1, b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
+        ) as [asking],
+    ):
+        silent.settimeout(8)
+        assert silent.recv(1) == b""
+        asking.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            asking.recv(1)
+
+
+@contextmanager
+def slow_clients(
+    place: str, number: int, data: bytes = b"GET / HTTP/1.1\r\n"
+) -> Iterator[list[socket.socket]]:
+    """Clients that connect, and send a part of a request."""
+    host, _, port = place.rpartition(":")
+    with ExitStack() as stack:
+        held = []
+        for _ in range(number):
+            one = socket.create_connection((host, int(port)), timeout=10)
+            held.append(stack.enter_context(one))
+            with suppress(ConnectionError):
+                one.sendall(data)
+        yield held

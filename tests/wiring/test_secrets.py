@@ -20,6 +20,7 @@ from streamfactory.wiring.config.configure import configure, inspect
 from streamfactory.wiring.config.definition import from_mapping
 from streamfactory.wiring.config.describing import effective
 from streamfactory.wiring.options.masking import looks_secret
+from streamfactory.wiring.options.vocabulary import FRAMEWORK_OPTIONS
 from streamfactory.wiring.plugins.manager import PluginManager, default_manager
 
 SECRET = [
@@ -276,6 +277,98 @@ def test_planted_secret_is_in_no_output_of_a_command(
 def test_credentials_of_urls_are_masked_in_any_text(text: str, shown: str) -> None:
     assert mask_userinfo(text) == shown
     assert mask_value(text) == shown
+
+
+# --- values from references, whatever their option --------------------------------
+
+CANARY = "canary-q7x9"
+FORMS = ["${env:PLANTED}", "127.0.0.1:1/${file:planted}", "${env:PLANTED}:22,b"]
+STARTS: dict[str, dict[str, str]] = {
+    "memory": {"stream.memory.topic.name": "clicks"},
+    "kafka": KAFKA_STREAM,
+    "file": {"stream.file.path": "nowhere", "stream.file.topic.name": "clicks"},
+    "flight": {
+        "stream.flight.location": "grpc://127.0.0.1:1",
+        "stream.flight.topic.name": "clicks",
+        "stream.flight.connection.timeout.millis": "50",
+    },
+    "delta": {"stream.delta.path": "nowhere"},
+}
+
+
+@pytest.fixture
+def planted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A value, in the environment and in a file of the working directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PLANTED", CANARY)
+    Path("planted").write_text(f"{CANARY}\n")
+
+
+@pytest.mark.parametrize(
+    "type_name",
+    [
+        "file",
+        "flight",
+        "kafka",
+        "memory",
+        "delta",
+        "iceberg",
+        "hudi",
+        "socket",
+        "zeromq",
+    ],
+)
+@pytest.mark.parametrize("use", ["read", "write", "spark", None])
+def test_value_from_a_reference_is_in_no_text_of_a_configuration(
+    type_name: str, use: str | None, planted: None
+) -> None:
+    plugins = default_manager()
+    backend = plugins.backend(type_name)
+    own = [f"stream.{type_name}.{option.key}" for option in backend.options]
+    base = {"streamType": type_name, **STARTS.get(type_name, {})}
+    for key in [*FRAMEWORK_OPTIONS, *own, f"stream.{type_name}.no.such.key"]:
+        for form in FORMS:
+            definition = from_mapping({**base, key: form})
+            result = inspect(definition, plugins, use=use)
+            texts = [str(problem) for problem in result.problems]
+            texts += [repr(result.problems), repr(definition), repr(result)]
+            if result.config is not None:
+                texts += [result.config.name, repr(dict(result.config.settings))]
+                texts += map(repr, effective(result.config))
+                assert CANARY not in result.config.mask(f"a {CANARY} and {CANARY!r}")
+            assert CANARY not in "\n".join(texts), (key, form)
+
+
+@pytest.mark.parametrize("type_name", ["file", "flight", "delta", "memory"])
+def test_value_from_a_reference_is_in_no_output_of_a_command(
+    type_name: str, planted: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backend = default_manager().backend(type_name)
+    words = [["check"], ["schema"], ["lag"], ["tail"], ["validate", "--effective"]]
+    keys = [o.key for o in backend.options if o.required] + ["topic.name", "location"]
+    for key in dict.fromkeys([*keys, "path"]):
+        base = {"streamType": type_name, **STARTS[type_name]}
+        properties = {**base, f"stream.{type_name}.{key}": "x/${env:PLANTED}"}
+        Path("clicks.json").write_text(json.dumps({"properties": properties}))
+        for form in words:
+            for extra in ([], ["--json", "--verbose"]):
+                outcome = command_of(capsys)(*form, "clicks.json", *extra)
+                assert CANARY not in outcome.out + outcome.err, (key, form)
+
+
+def test_parts_of_a_list_from_a_reference_are_masked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOSTS", "internal-1:9092, internal-2:9092")
+    config = inspect(
+        from_mapping({**KAFKA_STREAM, "stream.kafka.broker.list": "${env:HOSTS}"}),
+        default_manager(),
+        use="read",
+    ).config
+    assert config is not None
+    assert (
+        config.mask("no route to internal-2, port 9092") == "no route to ***, port 9092"
+    )
 
 
 @pytest.mark.parametrize(

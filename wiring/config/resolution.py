@@ -82,7 +82,10 @@ def resolve_values(classified: Classified, use: str | None = None) -> Resolved:
         if looks_secret(prop.key):
             problems += _literal_secret(prop, use)
     name, topic = classified.definition.name, settings.get("topic.name")
-    shown = "*" if topic is None else topic.value or topic.text
+    shown = "*"
+    if topic is not None:
+        plain = topic.value is not None and not has_reference(topic.text)
+        shown = topic.value if plain else topic.text
     config = StreamConfig(
         name=name or f"{classified.type}:{shown}",
         type=classified.type,
@@ -175,7 +178,12 @@ def _parse(
     try:
         value = option.parse(resolved)
     except ValueError as error:
-        shown = mask_value(text) if has_reference(text) else clip(resolved)
+        if has_reference(text) and resolved.strip():
+            # The reason may quote parts of the value.
+            what = f"{mask_value(text)} is resolved to a value that is not valid"
+            yield Problem(key, what, origin, f"expected: {option.type.name}")
+            return
+        shown = text if has_reference(text) else clip(resolved)
         near = nearest(resolved.lower(), option.type.schema.get("enum", ()))
         hint = f"did you mean {near}?" if near else None
         reason = str(error)

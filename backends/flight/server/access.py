@@ -32,6 +32,7 @@ MIDDLEWARE: Final = "access"
 _CHECK_SECONDS: Final = 1.0
 """Interval at which the file is checked for changes."""
 _MOST_BYTES: Final = 1 << 20
+_MOST_AGENT: Final = 100
 _LEAST_TOKEN: Final = 16
 """Minimum characters of a token: shorter ones can be guessed."""
 _AUTHENTICATE: Final = (
@@ -193,6 +194,14 @@ class Authentication(fl.ServerMiddlewareFactory):  # type: ignore[misc]
                 raise NotAuthorized(msg, remedy=_AUTHENTICATE)
             return _Authenticated(self._access.user_of(token.strip()))
         except NotAuthorized as error:
+            # pyarrow gives a middleware the method and headers, not the address.
+            agent = (headers.get("user-agent") or [""])[0]
+            _logger.warning(
+                "a call of %s was refused, by a client that calls itself %r: %s",
+                info.method.name,
+                str(agent)[:_MOST_AGENT],
+                error.what,
+            )
             raise to_status(error, fl.FlightUnauthenticatedError) from None
 
 

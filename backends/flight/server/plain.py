@@ -19,6 +19,7 @@ from streamfactory.backends.flight.protocol.messages import (
     Received,
     Ticket,
 )
+from streamfactory.backends.flight.server.dictionaries import without_dictionaries
 from streamfactory.conversion.conform import Conformer
 from streamfactory.spi import (
     FormatRefused,
@@ -71,8 +72,9 @@ def flight_info(log: Log, location: str) -> fl.FlightInfo:
         )
         rows += partition.latest - partition.earliest
     descriptor = fl.FlightDescriptor.for_path(log.name)
+    schema = without_dictionaries(log.schema)  # as `DoGet` sends the rows
     return fl.FlightInfo(
-        log.schema, descriptor, endpoints, rows, -1, app_metadata=log.incarnation
+        schema, descriptor, endpoints, rows, -1, app_metadata=log.incarnation
     )
 
 

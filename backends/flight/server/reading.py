@@ -11,6 +11,7 @@ import pyarrow.flight as fl
 from streamfactory.arrowlog.checks import no_such_partition
 from streamfactory.backends.flight.protocol.codec import decode, encode
 from streamfactory.backends.flight.protocol.messages import Delivery, Fetch
+from streamfactory.backends.flight.server.dictionaries import DictionaryRemover
 from streamfactory.backends.flight.server.logs import open_topic
 from streamfactory.spi import FormatRefused, OffsetOutOfRange, Partition
 
@@ -42,6 +43,8 @@ def read_range(
 ) -> tuple[pa.Schema, Iterator[Answer]]:
     """Schema and batches of a ticket; a batch is read when the one before was sent.
 
+    Values are sent in place of dictionaries.
+
     Raises:
         OffsetOutOfRange: data_loss; the range begins beyond latest, or ends there
             and the ticket does not follow.
@@ -60,6 +63,8 @@ def read_range(
     if end is None and not ticket.follow:
         end = bounds.latest
 
+    remover = DictionaryRemover(_schema(log, ticket.fields), _BATCH_BYTES)
+
     def batches() -> Iterator[Answer]:
         at = start
         with meters.reading(log.name, ticket.partition, at) as meter:
@@ -72,12 +77,15 @@ def read_range(
                     log.wait(ticket.partition, at, _LONGEST_WAIT)
                     meter.touch()
                     continue
-                # Suspended until the client takes the batch.
-                yield _answer(found, ticket.fields, 0)
-                meter.sent(at, found.rows.num_rows, found.size)
-                at += found.rows.num_rows
+                sent = 0
+                for rows in remover.slices(_selected(found.rows, ticket.fields)):
+                    # Suspended until the client takes the batch.
+                    yield rows, _delivery(found, 0, sent)
+                    sent += rows.num_rows
+                meter.sent(at, sent, found.size)
+                at += sent
 
-    return _schema(log, ticket.fields), batches()
+    return remover.schema, batches()
 
 
 def serve_subscription(
@@ -152,16 +160,18 @@ def read_coalesced(
 
 
 def _answer(found: LogSlice, fields: Sequence[str] | None, number: int) -> Answer:
-    rows = found.rows
-    assert rows is not None
-    if fields is not None:
-        rows = rows.select(list(fields))
-    return rows, _delivery(found, number)
+    assert found.rows is not None
+    return _selected(found.rows, fields), _delivery(found, number)
 
 
-def _delivery(found: LogSlice, number: int) -> bytes:
+def _selected(rows: pa.RecordBatch, fields: Sequence[str] | None) -> pa.RecordBatch:
+    return rows if fields is None else rows.select(list(fields))
+
+
+def _delivery(found: LogSlice, number: int, skipped: int = 0) -> bytes:
     place = found.bounds
-    return encode(Delivery(found.start, place.earliest, place.latest, number))
+    start = found.start + skipped
+    return encode(Delivery(start, place.earliest, place.latest, number))
 
 
 def _bounds(log: Log, partition: int) -> PartitionBounds:

@@ -38,6 +38,7 @@ from streamfactory.backends.flight.server.actions import (
 from streamfactory.backends.flight.server.batches import Incoming
 from streamfactory.backends.flight.server.checkpoints import check_name
 from streamfactory.backends.flight.server.committing import serve_commits
+from streamfactory.backends.flight.server.dictionaries import without_dictionaries
 from streamfactory.backends.flight.server.limits import Kind
 from streamfactory.backends.flight.server.metrics import CALLS, CALLS_FAILED
 from streamfactory.backends.flight.server.plain import (
@@ -176,7 +177,9 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
             with self._call(context, "schema"):
                 topic, _ = path_of(descriptor)
                 self._check(context, topic, Right.READ)
-                return fl.SchemaResult(self.store.open(topic).schema)
+                return fl.SchemaResult(
+                    without_dictionaries(self.store.open(topic).schema)
+                )
         except fl.FlightError as error:
             failure = error.with_traceback(None)
         raise failure
