@@ -106,8 +106,8 @@ def _end_problems(pipeline: Pipeline, source: Checked) -> Iterator[Problem]:
     ends = [source, *sinks.values()]
     for found in ends:
         yield from found.problems
-    for sink in pipeline.all_sinks:
-        yield from _cycle_problems(sink, source, sinks[sink.name])
+    for one in pipeline.all_sinks:
+        yield from _cycle_problems(one, source, sinks[one.name])
     configs = [found.config for found in ends if found.config is not None]
     if len(configs) < len(ends) or not any(c.get("guarantee") for c in configs):
         return
