@@ -9,6 +9,7 @@ import pyarrow as pa
 from streamfactory.spi.computing import pc
 from streamfactory.spi.ddl import type_text
 from streamfactory.spi.soundness import can_rescale
+from streamfactory.spi.soundness.rescaling import rescale
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,9 +63,11 @@ def leaf_cast(have: pa.DataType, want: pa.DataType) -> Cast:
     if pa.types.is_timestamp(have) and have.tz is not None and have.unit == want.unit:
         # Only the names of the zones differ: the values are those of UTC.
         return lambda column: column.view(want)
+    if pa.types.is_decimal(have) and pa.types.is_decimal(want):
+        return lambda column: rescale(column, want)
     if pa.types.is_integer(have) and pa.types.is_decimal(want):
         # Arrow refuses types with fewer digits than the largest integer, not values.
-        return lambda column: column.cast(_INTEGERS).cast(want)
+        return lambda column: rescale(column.cast(_INTEGERS), want)
     loss = _unchecked_loss(have, want)
     if loss is None:
         return lambda column: column.cast(want)

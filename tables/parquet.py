@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from streamfactory.arrowlog.disk.foreign import open_foreign
 from streamfactory.arrowlog.disk.pages import TAIL, footer_limits
 from streamfactory.spi import CorruptData
 from streamfactory.tables.errors import store_failure
@@ -15,6 +15,8 @@ from streamfactory.tables.table import PieceGone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    import pyarrow.parquet as pq
 
     from streamfactory.spi import StreamError
     from streamfactory.tables.places import TableFiles
@@ -144,10 +146,7 @@ def open_parquet(files: TableFiles, path: str) -> Iterator[DataFile]:
         try:
             size = source.size()
             tail = source.read_at(min(size, TAIL), max(0, size - TAIL))
-            # 96-bit timestamps in nanoseconds, the default, end in the year 2262.
-            file = pq.ParquetFile(
-                source, coerce_int96_timestamp_unit="us", **footer_limits(tail, size)
-            )
+            file = open_foreign(source, footer_limits(tail, size))
         except (pa.ArrowException, OSError, ValueError) as error:
             raise _failed(path, error) from error
         yield DataFile(path, file)

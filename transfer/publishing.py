@@ -31,6 +31,7 @@ from streamfactory.transfer.inputs import Input, InputOptions, open_inputs
 from streamfactory.wiring.config.loading import StreamLike, load
 from streamfactory.wiring.core.clock import Clock
 from streamfactory.wiring.core.closing import Closing
+from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.writing.creating import ensure_topic
 from streamfactory.wiring.writing.epochs import Epochs
 from streamfactory.wiring.writing.routing import SPECIAL
@@ -110,6 +111,7 @@ def open_publisher(
         block_size=configured.config["batch.bytes"],
         batch_rows=configured.config["batch.rows"],
         header=header,
+        continued=writer_id is not None,
     )
     with ExitStack() as on_failure:
         sink = Sink(configured)
@@ -277,6 +279,12 @@ class Publisher(Closing):
                 if epochs.due:
                     self._commit(epochs)
                 on_progress(epochs.rows + epochs.pending)
+            if one.unfinished:
+                what = (
+                    "%s: the line of %d bytes at its end has no line end, and is not "
+                )
+                what += "published: end the line, and publish again"
+                log.warning(what, one.name, one.unfinished)
         self._commit(epochs)
         return True
 

@@ -29,6 +29,7 @@ from streamfactory.spi.arrowjson import parse_schema
 from streamfactory.spi.ddl import type_text
 from streamfactory.spi.decoder import find_lookalikes
 from streamfactory.spi.soundness import UNPACKED_ROW_BYTES, can_rescale
+from streamfactory.spi.soundness.rescaling import rescale
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -245,6 +246,8 @@ def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
         why = f"column {field.name!r} does not have the type {type_text(field.type)}"
         raise NotArrow(why, SCHEMA)
     try:
+        if pa.types.is_decimal(field.type):
+            return rescale(column, field.type)
         return column.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         why = (

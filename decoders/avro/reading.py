@@ -109,6 +109,8 @@ def reader(writer: Node, wanted: Node | None = None) -> Reader:
     wanted = writer if wanted is None else wanted
     if wanted.kind in ("option", "union") or writer.kind in ("option", "union"):
         return _unions(writer, wanted)
+    if writer.is_decimal and wanted.is_decimal and _form(writer) != _form(wanted):
+        return _grown(writer, wanted)
     if writer.kind == wanted.kind and writer.kind in _SIMPLE:
         if writer.arrow != wanted.arrow:
             raise _differ(writer, wanted)
@@ -155,7 +157,8 @@ _PROMOTIONS: Final = {
 
 
 def _promoted(writer: Node, wanted: Node) -> Reader:
-    if wanted.kind not in _PROMOTIONS.get(writer.kind, ()) or wanted.is_decimal:
+    promoted = wanted.kind in _PROMOTIONS.get(writer.kind, ())
+    if not promoted or wanted.is_decimal or writer.is_decimal:
         raise _differ(writer, wanted)
     if (writer.kind, wanted.kind) == ("bytes", "string"):
         return _string
@@ -170,6 +173,29 @@ def _promoted(writer: Node, wanted: Node) -> Reader:
         return float(value), at
 
     return promote
+
+
+def _form(node: Node) -> tuple[Any, ...]:
+    return node.kind, node.size, node.arrow
+
+
+def _grown(writer: Node, wanted: Node) -> Reader:
+    """A reader of a decimal as one with no fewer digits before and behind its point."""
+    have, want = writer.arrow, wanted.arrow
+    more = want.scale - have.scale
+    if more < 0 or want.precision - want.scale < have.precision - have.scale:
+        raise _differ(writer, wanted)
+    read = _SIMPLE["bytes"] if writer.kind == "bytes" else _fixed(writer, writer)
+
+    def grow(data: bytes, at: int) -> tuple[bytes, int]:
+        value, at = read(data, at)
+        if not value:
+            return value, at  # no number: refused as in the writer's type
+        number = int.from_bytes(value, "big", signed=True) * 10**more
+        size = wanted.size or number.bit_length() // 8 + 1
+        return number.to_bytes(size, "big", signed=True), at
+
+    return grow
 
 
 def _record(writer: Node, wanted: Node) -> Reader:

@@ -121,7 +121,8 @@ def parse(
     parsed: Any = None
     try:
         for part in (*references, text):
-            parsed = fastavro.parse_schema(json.loads(part), named_schemas=names)
+            schema = _without_invalid_decimals(json.loads(part))
+            parsed = fastavro.parse_schema(schema, named_schemas=names)
         node = _SchemaParser(names, raw_times=raw_times).node(parsed, ())
     except SchemaRefused:
         raise
@@ -147,6 +148,34 @@ def parse(
         aliases=((),),
         defaults=((),),
     )
+
+
+def _without_invalid_decimals(schema: Any) -> Any:
+    """Remove the logical types that the specification says to ignore.
+
+    fastavro refuses them. Connectors write precision 64 and scale 127 for Oracle's
+    NUMBER without a precision.
+    """
+    if isinstance(schema, list):
+        return [_without_invalid_decimals(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {
+        key: _without_invalid_decimals(value)
+        if key in ("type", "items", "values", "fields")
+        else value
+        for key, value in schema.items()
+    }
+    if schema.get("logicalType") == "decimal" and not _has_decimal(schema):
+        del found["logicalType"]
+    return found
+
+
+def _has_decimal(schema: Mapping[str, Any]) -> bool:
+    if schema.get("type") not in ("bytes", "fixed"):
+        return False
+    size = schema.get("size", 0)
+    return type(size) is int and _decimal(schema, size) is not None
 
 
 class _SchemaParser:

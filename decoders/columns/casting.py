@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 _PIECES: Final = 8
 _DAY: Final = "1970-01-01T"
-_INFINITE: Final = "(?i)^[+-]?inf(inity)?$"
+_WORD: Final = "(?i)^[+-]?(nan|inf(inity)?)$"
+"""The values that are no number of digits. Arrow would accept ``nan(x)``, too."""
+_NEAR: Final = 1e-9
 _NUMBER: Final = (
     r"^(-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?|(?i:nan|-?inf(inity)?))$"
 )
@@ -197,6 +199,8 @@ class Casting:
             _check(pc.invert(whole))  # mixed columns are split until uniform
         if pa.types.is_floating(want):
             return self._float(column, want)
+        if pa.types.is_decimal(want):
+            return _decimals(column, want)
         if pa.types.is_time(want):
             # Arrow casts text to a time of day only through a timestamp.
             return glued(_DAY, column).cast(pa.timestamp(want.unit)).cast(want)
@@ -204,7 +208,7 @@ class Casting:
 
     def _float(self, column: pa.Array, want: pa.DataType) -> pa.Array:
         wide = column.cast(pa.float64())
-        _check_overflow(column, wide)
+        _check_words(column, wide)
         return self._cast(wide, want)
 
     def _parse_exact(self, column: pa.Array, want: pa.DataType) -> pa.Array:
@@ -216,7 +220,10 @@ class Casting:
             if pc.any(other).as_py():
                 _check_number(column.filter(other))
             return found
-        found = column.cast(want)
+        if pa.types.is_decimal(want):
+            found = _decimals(column, want)
+        else:
+            found = column.cast(want)
         if pa.types.is_integer(want) or pa.types.is_decimal(want):
             _check(pc.equal(found.cast(pa.string()), column))
         elif pa.types.is_boolean(want):
@@ -341,11 +348,33 @@ def _entry(kind: pa.DataType) -> list[pa.Field]:
     return [kind.key_field, kind.item_field]
 
 
-def _check_overflow(texts: pa.Array, numbers: pa.Array) -> None:
+def _check_words(texts: pa.Array, numbers: pa.Array) -> None:
     """Refuse numbers that are too large: Arrow makes infinities of them."""
-    infinite = pc.is_inf(numbers)
-    if pc.any(infinite).as_py():
-        _check(pc.match_substring_regex(texts.filter(infinite), _INFINITE))
+    wordy = pc.invert(pc.is_finite(numbers))
+    if pc.any(wordy).as_py():
+        _check(pc.match_substring_regex(texts.filter(wordy), _WORD))
+
+
+def _decimals(texts: pa.Array, want: pa.DataType) -> pa.Array:
+    found = texts.cast(want)
+    longest = pc.max(pc.binary_length(texts)).as_py() or 0
+    digits = 38 if pa.types.is_decimal128(want) else 76
+    if longest + want.scale > digits or has_byte(texts, *b"eE"):
+        _check_magnitude(texts, found)
+    return found
+
+
+def _check_magnitude(texts: pa.Array, decimals: pa.Array) -> None:
+    """Refuse numbers that Arrow computes modulo 2**128, or 2**256, or makes 0.
+
+    What remains of a number is then a small part of it, or of the other sign.
+    """
+    kind, about = decimals.type, texts.cast(pa.float64())
+    off = pc.abs(pc.subtract(decimals.cast(pa.float64()), about))
+    _check(pc.less_equal(pc.abs(about), 10.0 ** (kind.precision - kind.scale)))
+    _check(pc.less_equal(off, pc.multiply(pc.abs(about), _NEAR)))
+    tiny = texts.filter(pc.equal(about, 0))  # a double may be 0 where a text is not
+    _check(pc.invert(pc.match_substring_regex(tiny, "^[^eE]*[1-9]")))
 
 
 def _check_number(texts: pa.Array) -> None:

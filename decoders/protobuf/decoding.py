@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 
 from streamfactory.decoders import isolation
 from streamfactory.decoders.columns.buffers import lengths_of
+from streamfactory.decoders.protobuf.merging import Merged
 from streamfactory.decoders.protobuf.scanning import overflows, suspects
 from streamfactory.decoders.protobuf.types import (
     BAD_TIME,
@@ -32,15 +33,20 @@ _MALFORMED: Final[Refusal] = ("malformed", "the bytes are not a message of this 
 _RANGE: Final[Refusal] = ("range", BAD_TIME)
 
 
-def library(message: Descriptor, schema: pa.Schema, *, text: bool) -> Any:
-    """The ptars handler of a message type; None if it fails or has other columns."""
+def handler_of(message: Descriptor, *, text: bool = False) -> Any:
+    """The ptars handler of a message type."""
     config = ptars.PtarsConfig(
         timestamp_unit="us",
         duration_unit="us",
         enum_repr="string" if text else "int32",
     )
+    return ptars.HandlerPool([message.file], config).get_for_message(message)
+
+
+def library(message: Descriptor, schema: pa.Schema, *, text: bool) -> Any:
+    """The ptars handler of a message type; None if it fails or has other columns."""
     try:
-        found = ptars.HandlerPool([message.file], config).get_for_message(message)
+        found = handler_of(message, text=text)
         return found if found.schema().equals(schema) else None
     except BaseException as error:
         if not isinstance(error, Exception) and not isolation.is_panic(error):
@@ -63,6 +69,7 @@ class ProtobufBatchDecoder:
         types = Types(message, text=text)
         self.schema = types.schema
         self._handler = library(message, types.schema, text=text)
+        self._merged = None if self._handler is None else Merged(message, handler_of)
         self._parse = message_factory.GetMessageClass(message).FromString
         self._row = types.row()
         self._timed = any(holds_time(kind) for kind in types.schema.types)
@@ -113,16 +120,22 @@ class ProtobufBatchDecoder:
         return found
 
     def _decode(self, values: pa.Array) -> Refusal | pa.RecordBatch:
-        if self._handler is None or not self.schema.names:
+        if self._handler is None or self._merged is None or not self.schema.names:
             return self._by_row(values)
         if not self._may_be_read(values):
             return _MALFORMED
         try:
             rows = self._handler.array_to_record_batch(values)
+            merged = np.flatnonzero(self._merged.find(values, rows))
         except BaseException as error:
             if isinstance(error, Exception) or isolation.is_panic(error):
                 return _MALFORMED
             raise
+        if len(merged):
+            read = self._by_row(values.take(pa.array(merged)))
+            if isinstance(read, tuple):
+                return read
+            rows = _replaced(rows.cast(self.schema), merged, read)
         if self._timed and not all(map(times_are_right, rows.columns)):
             return _RANGE
         return pa.RecordBatch.from_arrays(rows.columns, schema=self.schema)
@@ -156,3 +169,14 @@ class ProtobufBatchDecoder:
         except (DecodeError, UnicodeDecodeError, pa.ArrowException, ValueError):
             return _MALFORMED
         return pa.RecordBatch.from_struct_array(found).cast(self.schema)
+
+
+def _replaced(
+    rows: pa.RecordBatch, places: np.ndarray, others: pa.RecordBatch
+) -> pa.RecordBatch:
+    """Rows of which those at some places are others."""
+    order = np.arange(rows.num_rows)
+    order[places] = rows.num_rows + np.arange(len(places))
+    both = pa.Table.from_batches([rows, others]).combine_chunks()
+    found: pa.RecordBatch = both.take(pa.array(order)).to_batches()[0]
+    return found

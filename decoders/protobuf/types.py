@@ -86,7 +86,7 @@ class Types:
         if self._count > _MOST or len(above) > _DEEPEST:
             msg = f"the message type has more than {_MOST} fields or {_DEEPEST} levels"
             raise DescriptorRefused(msg)
-        if _is_map(field):
+        if is_map(field):
             key, value = field.message_type.fields
             kind = pa.map_(
                 self._type(key, above),
@@ -126,7 +126,7 @@ class Types:
 
     def _getter(self, field: Any) -> Getter:
         name = field.name
-        if _is_map(field):
+        if is_map(field):
             get_value = self._value(field.message_type.fields_by_name["value"])
             return lambda value: sorted(
                 (key, get_value(item)) for key, item in getattr(value, name).items()
@@ -156,9 +156,19 @@ class Types:
         return self._row(inner)
 
 
-def _is_map(field: Any) -> bool:
+def is_map(field: Any) -> bool:
+    """Whether a field is a map, which is a list of entries on the wire."""
     return bool(
         field.type == Field.TYPE_MESSAGE and field.message_type.GetOptions().map_entry
+    )
+
+
+def is_known(field: Any) -> bool:
+    """Whether a field is a time, a duration or a wrapper, which is one value here."""
+    return field.type == Field.TYPE_MESSAGE and field.message_type.full_name in (
+        TIMESTAMP,
+        DURATION,
+        *_WRAPPERS,
     )
 
 

@@ -339,7 +339,7 @@ def test_rows_that_are_not_of_the_declared_schema_are_refused() -> None:
     assert len(encoder.encode(pa.record_batch({"id": pa.array([1], pa.int8())}))) == 1
     with pytest.raises(SchemaMismatch) as caught:
         encoder.encode(pa.record_batch({"x": [1]}))
-    assert caught.value.what == "column 'x' is not in the schema"
+    assert caught.value.what == "column 'x' is not in the declared schema"
 
 
 def test_flights_go_there_and_back() -> None:

@@ -22,7 +22,7 @@ from streamfactory.decoders.avro.decoder import AvroDecoder, AvroEncoder
 from streamfactory.decoders.avro.decoding import AvroBatchDecoder
 from streamfactory.decoders.avro.harness import AvroHarness
 from streamfactory.decoders.avro.reading import read_all
-from streamfactory.decoders.avro.schemas import parse
+from streamfactory.decoders.avro.schemas import SchemaRefused, parse
 from streamfactory.decoders.avro.wire import wire
 from streamfactory.decoders.isolation import DecodedParts
 from streamfactory.spi import (
@@ -824,10 +824,13 @@ def test_what_fastavro_reads_is_what_was_encoded() -> None:
 @pytest.mark.parametrize(
     ("rows", "what"),
     [
-        ({"f0": ["text"]}, "column 'f0' has the type string, the schema has bigint"),
-        ({"f0": [None]}, "column 'f0' has 1 nulls but is not nullable"),
-        ({"f0": [1], "x": [1]}, "column 'x' is not in the schema"),
-        ({}, "column 'f0' is missing but not nullable"),
+        (
+            {"f0": ["text"]},
+            "column 'f0' is string, declared bigint: text is not parsed",
+        ),
+        ({"f0": [None]}, "column 'f0' is not nullable, but has 1 nulls"),
+        ({"f0": [1], "x": [1]}, "column 'x' is not in the declared schema"),
+        ({}, "column 'f0' is missing"),
     ],
 )
 def test_rows_that_are_not_of_the_schema_are_refused(
@@ -864,3 +867,91 @@ def test_bad_messages_are_reported_wherever_they_stand_in_a_long_batch() -> None
         assert decoded.source is not None
         assert np.array_equal(decoded.source, kept)
         assert np.array_equal(decoded.rows.column("n"), kept % 64)
+
+
+# --- decimals -------------------------------------------------------------------------
+
+
+def decimal(precision: Any, scale: Any, **more: Any) -> dict[str, Any]:
+    found = {"type": "bytes", "logicalType": "decimal"}
+    return {**found, "precision": precision, "scale": scale, **more}
+
+
+@pytest.mark.parametrize(
+    ("kind", "arrow"),
+    [
+        (decimal(64, 127), pa.binary()),  # Oracle's NUMBER, as connectors write it
+        (decimal(-1, 0), pa.binary()),
+        (decimal(0, 0), pa.binary()),
+        (decimal(4, -84), pa.binary()),
+        (decimal("4", "2"), pa.binary()),
+        (decimal(4.0, 2), pa.binary()),
+        (decimal(4, None), pa.binary()),
+        ({"type": "bytes", "logicalType": "decimal"}, pa.binary()),
+        (decimal(9, 2, type="fixed", name="f", size=2), pa.binary(2)),
+        (decimal(9, 2, type="long"), pa.int64()),
+        (decimal(9, 2, type="string"), pa.string()),
+        ({"type": "int", "logicalType": "timestamp-millis"}, pa.int32()),
+        ({"type": "long", "logicalType": "date"}, pa.int64()),
+    ],
+)
+@pytest.mark.parametrize("where", ["field", "option", "array", "record"])
+def test_a_logical_type_that_is_invalid_is_ignored(
+    kind: dict[str, Any], arrow: pa.DataType, where: str
+) -> None:
+    wrapped: dict[str, Any] = {
+        "field": kind,
+        "option": ["null", kind],
+        "array": {"type": "array", "items": kind},
+        "record": {
+            "type": "record",
+            "name": "q",
+            "fields": [{"name": "a", "type": kind}],
+        },
+    }
+    found = parse(json.dumps(record(wrapped[where]))).children[0].arrow
+    while pa.types.is_nested(found):
+        found = found.field(0).type
+    assert found == arrow
+
+
+def test_more_digits_than_arrow_has_are_refused() -> None:
+    with pytest.raises(SchemaRefused, match="a decimal has 100 digits"):
+        parse(json.dumps(record(decimal(100, 2))))
+
+
+FIXED = decimal(9, 4, type="fixed", name="f", size=4)
+
+
+@pytest.mark.parametrize(
+    ("writer", "wanted"),
+    [
+        (decimal(5, 2), decimal(10, 2)),
+        (decimal(5, 2), decimal(7, 4)),
+        (decimal(5, 2), decimal(40, 2)),
+        (decimal(5, 2), FIXED),
+        (FIXED, decimal(9, 4)),
+        (["null", decimal(5, 2)], ["null", decimal(9, 2)]),
+        (decimal(5, 2), ["null", decimal(9, 2)]),
+    ],
+)
+def test_decimals_are_read_as_ones_of_more_digits(writer: Any, wanted: Any) -> None:
+    numbers = [Decimal("-999.99"), Decimal("0.01"), Decimal(0), Decimal("127.00")]
+    payloads = [written(record(writer), {"f0": number}) for number in numbers]
+    one, other = (parse(json.dumps(record(kind))) for kind in (writer, wanted))
+    rows = AvroBatchDecoder(one, other).batch(pa.array(payloads, pa.binary()))
+    assert rows is not None
+    assert rows.column(0).to_pylist() == numbers
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        *(decimal(4, 2), decimal(5, 1), decimal(6, 4), decimal(5, 3)),
+        *("string", "bytes", "long", "double"),
+    ],
+)
+def test_decimals_are_not_read_as_what_has_fewer_digits(wanted: Any) -> None:
+    writer = parse(json.dumps(record(decimal(5, 2))))
+    with pytest.raises(SchemaRefused, match="cannot be read as"):
+        AvroBatchDecoder(writer, parse(json.dumps(record(wanted))))

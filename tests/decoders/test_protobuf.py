@@ -482,9 +482,9 @@ def test_the_first_message_is_meant_where_none_is_named(everything: Types) -> No
 @pytest.mark.parametrize(
     ("rows", "what"),
     [
-        ({"x": ["text"]}, "column 'x' has the type string, the schema has bigint"),
-        ({"x": [None]}, "column 'x' has 1 nulls but is not nullable"),
-        ({"x": [1], "y": [1]}, "column 'y' is not in the schema"),
+        ({"x": ["text"]}, "column 'x' is string, declared bigint: text is not parsed"),
+        ({"x": [None]}, "column 'x' is not nullable, but has 1 nulls"),
+        ({"x": [1], "y": [1]}, "column 'y' is not in the declared schema"),
         ({"at": pa.array([1], pa.timestamp("us", "UTC"))}, "column 'x' is missing"),
         (
             {"x": [1], "at": pa.array([2**62], pa.timestamp("us", "UTC"))},
@@ -541,3 +541,134 @@ def test_flights_go_there_and_back(tmp_path: Path) -> None:
 
 def test_the_kit_finds_nothing() -> None:
     assert decoding.complaints(streamfactory_decoder(), ProtobufHarness) == []
+
+
+# --- merging --------------------------------------------------------------------------
+
+
+def generated(draw: Any, file: Any, depth: int = 2) -> str:
+    """Add a message type with fields of drawn kinds; returns its name."""
+    kinds = ["int64", "string", "double", "bool", "bytes", "Timestamp", "Int64Value"]
+    message = descriptor_pb2.DescriptorProto()
+    number, in_choice = 0, draw(st.integers(0, 2))
+    if in_choice:
+        message.oneof_decl.add(name="choice")
+    for at in range(draw(st.integers(max(1, in_choice), 4))):
+        number += draw(st.sampled_from([1, 2, 20]))
+        field = message.field.add(name=f"f{at}", number=number, label=ONE)
+        kind = draw(st.sampled_from([*kinds, *["message", "map"] * (depth > 0)]))
+        if kind in SCALARS:
+            field.type = SCALARS[kind]
+        else:
+            field.type = Field.TYPE_MESSAGE
+            field.type_name = f".google.protobuf.{kind}"
+        if kind == "message":
+            field.type_name = f".t.{generated(draw, file, depth - 1)}"
+        if at < in_choice and kind != "map":
+            field.oneof_index = 0
+        elif kind == "map":
+            entry = message.nested_type.add(name=f"F{at}Entry")
+            entry.options.map_entry = True
+            add(entry, "key", Field.TYPE_STRING)
+            inner = draw(st.sampled_from([Field.TYPE_INT64, "message"]))
+            if inner == "message":
+                inner = f".t.{generated(draw, file, 0)}"
+            add(entry, "value", inner)
+            field.label, field.type_name = MANY, f"F{at}Entry"
+        elif draw(st.integers(0, 3)) == 0:
+            field.label = MANY
+    if in_choice and not any(f.HasField("oneof_index") for f in message.field):
+        del message.oneof_decl[:]
+    message.name = f"M{len(file.message_type)}"
+    file.message_type.append(message)
+    return str(message.name)
+
+
+def fill(draw: Any, found: Any) -> None:
+    """Set some fields of a message."""
+    values = {
+        Field.TYPE_STRING: ["", "a"],
+        Field.TYPE_BYTES: [b"", b"a"],
+        Field.TYPE_BOOL: [False, True],
+        Field.TYPE_DOUBLE: [0.0, 1.5],
+    }
+    for field in found.DESCRIPTOR.fields:
+        if not draw(st.booleans()):
+            continue
+        some, inner = st.sampled_from(values.get(field.type, [0, 1, 7])), None
+        if field.message_type is not None:
+            inner = field.message_type
+        if inner is not None and inner.GetOptions().map_entry:
+            key = draw(st.sampled_from("ab"))
+            if inner.fields_by_name["value"].message_type is None:
+                getattr(found, field.name)[key] = draw(st.sampled_from([0, 7]))
+            else:
+                fill(draw, getattr(found, field.name)[key])
+        elif field.is_repeated and inner is not None:
+            fill(draw, getattr(found, field.name).add())
+        elif field.is_repeated:
+            getattr(found, field.name).append(draw(some))
+        elif inner is not None:
+            getattr(found, field.name).SetInParent()
+            fill(draw, getattr(found, field.name))
+        else:
+            setattr(found, field.name, draw(some))
+
+
+def in_key_order(value: Any) -> Any:
+    """A value with the pairs of maps sorted, as protobuf has no order for them."""
+    if isinstance(value, dict):
+        return {name: in_key_order(one) for name, one in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(in_key_order, value))
+    if isinstance(value, list):
+        found = [in_key_order(one) for one in value]
+        pairs = bool(found) and isinstance(found[0], tuple)
+        return sorted(found, key=lambda pair: pair[0]) if pairs else found
+    return value
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_concatenated_messages_of_any_type_are_merged_as_protobuf_does(
+    tmp_path: Path, data: st.DataObject
+) -> None:
+    types = Types(tmp_path)
+    make = types.made(generated(data.draw, types.file))
+    payloads = []
+    for _ in range(4):
+        parts = []
+        for _ in range(data.draw(st.integers(1, 3))):
+            part = make()
+            fill(data.draw, part)
+            parts.append(part.SerializeToString())
+        payloads.append(b"".join(parts))
+    values = pa.array(payloads, pa.binary())
+    library = ProtobufBatchDecoder(make.DESCRIPTOR, text=True)
+    assert library.columnar
+    one = library._decode(values)
+    other = by_row(ProtobufBatchDecoder(make.DESCRIPTOR, text=True))._decode(values)
+    assert isinstance(one, pa.RecordBatch)
+    assert isinstance(other, pa.RecordBatch)
+    assert in_key_order(one.to_pylist()) == in_key_order(other.to_pylist())
+
+
+def test_the_last_member_of_a_choice_counts_also_where_it_is_the_first_field(
+    tmp_path: Path,
+) -> None:
+    types = Types(tmp_path)
+    message = types.message("One")
+    message.oneof_decl.add(name="choice")
+    add(message, "first", Field.TYPE_INT64, oneof_index=0)
+    add(message, "second", Field.TYPE_STRING, oneof_index=0)
+    make = types.made("One")
+    first, second = (make(first=1), make(second="a"))
+    orders = [(first, second), (second, first), (first, second, first), (second,)]
+    payloads = [b"".join(m.SerializeToString() for m in order) for order in orders]
+    decoded = decode(decoder(types, "One"), payloads)
+    assert decoded.rows.to_pylist() == [
+        {"first": None, "second": "a"},
+        {"first": 1, "second": None},
+        {"first": 1, "second": None},
+        {"first": None, "second": "a"},
+    ]

@@ -37,9 +37,9 @@ BELOW = {
         "tables",
         "live",
     },
-    "decoders": {"spi", "arrowipc"},
+    "decoders": {"spi", "arrowipc", "conversion"},
     "wiring": {"spi", "conversion", "arrowlog", "wiring"},
-    "transfer": {"spi", "arrowipc", "conversion", "wiring", "transfer"},
+    "transfer": {"spi", "arrowipc", "conversion", "arrowlog", "wiring", "transfer"},
     "engines": {"spi", "conversion", "wiring", "engines"},
     "spark": {"spi", "conversion", "wiring", "spark"},
     "conformance": {"spi", "conversion", "wiring", "conformance"},
@@ -114,9 +114,9 @@ LAZY = {
 
 COMPUTING = {
     f"spi/soundness/{name}.py"
-    for name in ("checking", "nullability", "schemas", "unpacking")
+    for name in ("checking", "nullability", "rescaling", "schemas", "unpacking")
 }
-"""What `BatchValidator` loads when one is made."""
+"""What `BatchValidator` loads when one is made, and the conversion of rows."""
 
 PLUGGY = {"spi/hooks.py", "wiring/plugins/manager.py"}
 """The hook markers, and the manager that alone asks pluggy."""

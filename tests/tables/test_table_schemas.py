@@ -258,3 +258,78 @@ def test_nulls_where_the_table_has_none_are_not_mended_by_opening_again(
     ):
         list(stream)
     assert "open the stream again" not in str(caught.value)
+
+
+# --- fields within columns ------------------------------------------------------------
+
+ONE, TWO = (
+    pa.struct([("a", pa.int64())]),
+    pa.struct([("a", pa.int64()), ("b", pa.int64())]),
+)
+NESTED: dict[str, tuple[pa.DataType, pa.DataType, Callable[[Row], Any]]] = {
+    "o.b": (ONE, TWO, lambda value: value),
+    "o.element.b": (pa.list_(ONE), pa.list_(TWO), lambda value: [value]),
+    "o.value.b": (
+        pa.map_(pa.string(), ONE),
+        pa.map_(pa.string(), TWO),
+        lambda value: [("k", value)],
+    ),
+}
+"""By the dotted path of the field that is added: its column before and with it, and the
+column's value that has a value within."""
+
+
+def nested(path: str, folder: Path, **options: str) -> tuple[list[Any], list[Any]]:
+    """The rows of a Delta table that a stream follows while a field is added.
+
+    Returns:
+        What the stream returned of the new rows, and a stream that is opened again.
+    """
+    before, behind, make = NESTED[path]
+    table, (was, none, some) = (
+        str(folder / "t"),
+        [make(value) for value in ({"a": 1}, {"a": 2, "b": None}, {"a": 3, "b": 9})],
+    )
+    one = pa.table({"number": [1], "o": pa.array([was], before)})
+    more = pa.table({"number": [2, 3], "o": pa.array([none, some], behind)})
+    write_deltalake(table, one)
+    at = table_properties("delta", folder / "t", **options)
+    with streamfactory.open(at, follow=True) as stream:
+        assert [row["o"] for row in read(stream, 1)] == [was]
+        write_deltalake(table, more, mode="append", schema_mode="merge")
+        last = 2 if options.get("schema__contract") == "discard_row" else 3
+        new = [row["o"] for row in read(stream, last)]
+    with streamfactory.open(at, follow=False) as stream:
+        again = [row["o"] for batch in stream for row in batch.rows.to_pylist()]
+    without = [make({"a": 2}), make({"a": 3})]
+    assert again[1:] == [none, some]
+    return new, without
+
+
+@pytest.mark.parametrize("path", NESTED)
+@pytest.mark.parametrize("contract", [None, "freeze"])
+def test_a_field_that_is_added_within_a_column_is_named_by_its_path(
+    path: str, contract: str | None, tmp_path: Path
+) -> None:
+    options = {} if contract is None else {"schema__contract": contract}
+    with pytest.raises(SchemaMismatch, match=f"'{path}'") as caught:
+        nested(path, tmp_path, **options)
+    assert "schema.contract=evolve" in str(caught.value)
+
+
+@pytest.mark.parametrize("path", NESTED)
+@pytest.mark.parametrize("contract", ["evolve", "discard_value"])
+def test_a_field_that_is_added_within_a_column_is_left_out_with_a_warning(
+    path: str, contract: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    found, without = nested(path, tmp_path, schema__contract=contract)
+    assert found == without
+    assert len([one for one in caplog.messages if f"'{path}'" in one]) == 1
+
+
+@pytest.mark.parametrize("path", NESTED)
+def test_rows_with_a_value_in_a_field_that_is_added_are_dropped(
+    path: str, tmp_path: Path
+) -> None:
+    found, without = nested(path, tmp_path, schema__contract="discard_row")
+    assert found == without[:1]

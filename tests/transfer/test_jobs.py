@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -76,3 +77,22 @@ def test_problems_are_errors_of_the_root(tmp_path: Path) -> None:
     (tmp_path / "out.parquet").write_bytes(b"")
     with pytest.raises(streamfactory.MisuseError, match="exists already"):
         streamfactory.export(clicks, tmp_path / "out.parquet")
+
+
+@pytest.mark.parametrize("way", ["publish", "file"])
+def test_times_of_96_bits_keep_their_year(tmp_path: Path, way: str) -> None:
+    times = [datetime.fromisoformat(day) for day in ("9999-12-31", "1500-01-01")]
+    rows = pa.table({"at": pa.array(times, pa.timestamp("us"))})
+    path = tmp_path / "rows.parquet"
+    pq.write_table(rows, path, use_deprecated_int96_timestamps=True)
+    stream = topic(tmp_path, "t")
+    if way == "publish":
+        streamfactory.publish(stream, path)
+    else:
+        stream = {
+            "streamType": "file",
+            "stream.file.path": str(path),
+            "stream.file.format": "parquet",
+        }
+    with streamfactory.open(stream) as opened:
+        assert opened.to_reader().read_all()["at"].to_pylist() == times

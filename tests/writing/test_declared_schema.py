@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -143,6 +143,62 @@ def test_the_declared_types_bind_the_rows_of_encoded_messages(
     sink.put(pa.table({"zip": ["00501"], "n": [7]}))
     with streamfactory.open({**properties, **encoding}) as opened:
         assert opened.to_reader().read_all().to_pylist()[1:] == WRITTEN
+
+
+AVRO = """{"type": "record", "name": "r", "fields": [{"name": "o", "type":
+{"type": "record", "name": "o", "fields": [{"name": "a", "type": "long"}]}}]}"""
+
+
+@pytest.mark.parametrize(
+    ("decoder", "schema"), [("arrow", "o struct<a:bigint>"), ("avro", AVRO)]
+)
+def test_the_schema_of_messages_binds_fields_at_every_depth(
+    decoder: str, schema: str, properties: dict[str, str]
+) -> None:
+    stream = {
+        **properties,
+        "stream.memory.decoder.class.name": decoder,
+        "stream.memory.decoder.prop.schema": schema,
+    }
+    with streamfactory.open_sink(stream) as sink:
+        for value, path in (({"a": 1, "b": 2}, "o.b"), ({"A": 1}, "o.A")):
+            with pytest.raises(SchemaMismatch, match=f"'{path}' is not in"):
+                sink.put(pa.table({"o": [value]}))
+        with pytest.raises(SchemaMismatch, match=r"'o\.a' is string, declared bigint"):
+            sink.put(pa.table({"o": [{"a": "12"}]}))
+        sink.put(pa.table({"o": [{"a": 1}]}))
+    assert stored(stream).to_pylist() == [{"o": {"a": 1}}]
+
+
+NESTED = "o struct<a:bigint>, l array<struct<a:bigint>>, m map<string,struct<a:bigint>>"
+
+
+@pytest.mark.parametrize(
+    ("row", "path"),
+    [
+        ({"o": {"a": 1, "b": 2}}, "o.b"),
+        ({"o": {"A": 1}}, "o.A"),
+        ({"l": [{"a": 1}, {"a": 1, "b": None}]}, "l.element.b"),
+        ({"m": [("k", {"b": 1})]}, "m.value.b"),
+        ({"x": 1}, "x"),
+    ],
+)
+def test_keys_of_python_rows_that_the_topic_lacks_are_refused(
+    tmp_path: Path, row: dict[str, Any], path: str
+) -> None:
+    stream = {
+        "streamType": "file",
+        "stream.file.path": str(tmp_path),
+        "stream.file.topic.name": "t",
+        "schema": NESTED,
+    }
+    fine = {"o": {"a": 1}, "l": [{"a": 2}]}
+    with streamfactory.open_sink(stream) as sink:
+        sink.put([fine])
+        for rows in ([row], [fine, row], {name: [one] for name, one in row.items()}):
+            with pytest.raises(SchemaMismatch, match=f"'{path}' is not in"):
+                sink.put(rows)
+    assert stored(stream).to_pylist() == [{**fine, "m": None}]
 
 
 def test_a_check_shows_where_topic_and_declaration_differ(

@@ -32,6 +32,8 @@ class InputOptions:
     """Of CSV."""
     header: bool = True
     """Whether CSV begins with the names of its columns."""
+    continued: bool = False
+    """Whether inputs are published again when they have grown."""
     max_message: int = 4 * 1024**3
     """Maximum decompressed bytes of one Arrow IPC message."""
 
@@ -52,6 +54,11 @@ class Input(ABC):
     """What `offset` counts: ``bytes`` or ``rows``."""
     sampled: int | None = None
     """Number of rows that types were guessed from; None if none were."""
+
+    @property
+    def unfinished(self) -> int:
+        """Bytes of a last line that its writer has not finished: they are not read."""
+        return 0
 
     @abstractmethod
     def columns(self, timeout: float) -> pa.Schema | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from streamfactory.arrowipc import MARKER, IpcTooLong, expanded, read_header
+from streamfactory.arrowlog.disk.pages import TAIL, footer_limits
 from streamfactory.spi import CorruptData, DecodeError, FormatRefused, SchemaMismatch
 from streamfactory.spi.soundness import BatchValidator
 from streamfactory.transfer.inputs.base import UNREADABLE, Input, first_line
@@ -250,14 +251,14 @@ class ParquetInput(Input):
     unit = "rows"
 
     def __init__(self, name: str, path: Path, batch_rows: int) -> None:
-        from pyarrow import parquet
+        from streamfactory.arrowlog.disk.foreign import open_foreign
 
         self.name = name
         self.size = path.stat().st_size
         self._rows = batch_rows
         try:
-            # 96-bit timestamps in nanoseconds, the default, end in the year 2262.
-            self._file = parquet.ParquetFile(path, coerce_int96_timestamp_unit="us")
+            limits = footer_limits(_tail(name, path), self.size)
+            self._file = open_foreign(path, limits)
             self._schema = self._file.schema_arrow.remove_metadata()
             _validator(name, self._schema)
         except UNREADABLE as error:
@@ -366,6 +367,12 @@ def _validator(name: str, schema: pa.Schema) -> BatchValidator:
     except SchemaMismatch as error:
         msg = f"{name}: {error.what}"
         raise SchemaMismatch(msg, remedy=error.remedy) from error
+
+
+def _tail(name: str, path: Path) -> bytes:
+    with reading(name), path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
+        return file.read()
 
 
 def _footer_digest(name: str, path: Path) -> str:

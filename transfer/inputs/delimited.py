@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _QUOTE, _LF, _CR = b'"\n\r'
 _LONG: Final = 3600.0
+_UNFINISHED: Final = "publish it when a line is complete, or declare them with --schema"
 _HEAD: Final = 1 << 16
 """Bytes in which the header mostly ends."""
 
@@ -29,6 +30,7 @@ class CsvInput(TextInput):
     """Records that end with LF, CR LF or CR."""
 
     format = "csv"
+    open_ended = True
 
     def __init__(
         self, name: str, source: Bytes, size: int | None, options: InputOptions
@@ -45,6 +47,10 @@ class CsvInput(TextInput):
             return None
         if data.strip() and self._expected is None:
             return self._guess(data)
+        if self.unfinished and self._expected is None:
+            msg = f"{self.name} has no complete row: the types of its columns are"
+            msg += " unknown"
+            raise SchemaUnknown(msg, remedy=_UNFINISHED)
         return self._schema()
 
     def skip(self, offset: int, digest: str) -> None:
@@ -84,6 +90,9 @@ class CsvInput(TextInput):
         if not data:
             if not self._blocks.finished:
                 return False
+            if self.unfinished:
+                msg = f"{self.name} has no complete line"
+                raise SchemaUnknown(msg, remedy=_UNFINISHED)
             msg = f"{self.name} is empty: CSV begins with the names of its columns"
             raise FormatRefused(msg, remedy="omit it")
         if self._options.header:

@@ -105,7 +105,8 @@ def open_input(
                 "Parquet cannot be read from standard input: reading begins at its end"
             )
             raise Unsupported(msg, remedy="pass a file")
-        return _input("standard input", PipeBytes(descriptor), None, found, options)
+        ends = replace(options, continued=False)  # its writers close it at the end
+        return _input("standard input", PipeBytes(descriptor), None, found, ends)
     path = Path(name)
     size = _size(path)
     if found != "parquet":

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import os
 import select
+import signal
+import sys
 import time
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol, final
@@ -33,6 +37,9 @@ class Bytes(Protocol):
 
         None if equal to `Blocks.consumed`.
         """
+
+    def is_written(self) -> bool:
+        """Return whether a program that writes the source has it open, if known."""
 
     def close(self) -> None:
         """Close; twice is fine."""
@@ -71,6 +78,10 @@ class FileBytes:
         """Bytes of the file that were read."""
         return None if self._from is self._file else self._file.tell()
 
+    def is_written(self) -> bool:
+        """Whether another program has the file open for writing; False if unknown."""
+        return _is_open_for_writing(self._file.fileno())
+
     def close(self) -> None:
         """Close; twice is fine."""
         if self._from is not self._file:
@@ -95,8 +106,31 @@ class PipeBytes:
         """Return None: a pipe has no length."""
         return None
 
+    def is_written(self) -> bool:
+        """Return False: a pipe ends when its writers have closed it."""
+        return False
+
     def close(self) -> None:
         """Do nothing: the caller owns the descriptor."""
+
+
+def _is_open_for_writing(descriptor: int) -> bool:
+    """Whether a file is open for writing: Linux then grants no lease for reading.
+
+    False where there are no leases: on other systems, on network file systems, and for
+    files of other users.
+    """
+    if sys.platform != "linux":
+        return False
+    try:
+        # Of a lease that is broken meanwhile the signal is one that is ignored: SIGIO,
+        # the default, ends the process.
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except OSError as error:
+        return error.errno == errno.EAGAIN
+    return False
 
 
 @final
@@ -108,15 +142,24 @@ class Blocks:
         source: Source of the bytes; closed with this.
         cut: Returns how many bytes are complete records.
         size: Bytes of one block.
+        keeps_rest: Whether bytes at the end that `cut` leaves are never taken;
+            otherwise they are a record, unless the source is still written.
     """
 
     def __init__(
-        self, name: str, source: Bytes, cut: Callable[[bytearray], int], size: int
+        self,
+        name: str,
+        source: Bytes,
+        cut: Callable[[bytearray], int],
+        size: int,
+        *,
+        keeps_rest: bool = False,
     ) -> None:
         self._name = name
         self._source = source
         self._cut = cut
         self._size = size
+        self._keeps_rest = keeps_rest
         self._buffer = bytearray()
         self._hash = hashlib.sha256()
         self._last = b""
@@ -127,7 +170,14 @@ class Blocks:
     @property
     def finished(self) -> bool:
         """Whether all bytes were taken."""
-        return self._ended and not self._buffer
+        return self._ended and len(self._buffer) == self.unfinished
+
+    @property
+    def unfinished(self) -> int:
+        """Bytes at the end that are no complete record, and are not taken."""
+        if not self._ended or not self._keeps_rest or not self._buffer:
+            return 0
+        return len(self._buffer) - self._cut(self._buffer)
 
     @property
     def progress(self) -> int:
@@ -148,7 +198,8 @@ class Blocks:
         wanted = self._size
         while True:
             in_time = self._fill(wanted, deadline)
-            whole = len(self._buffer) if self._ended else self._cut(self._buffer)
+            takes_rest = self._ended and not self._keeps_rest
+            whole = len(self._buffer) if takes_rest else self._cut(self._buffer)
             if whole or self._ended or not in_time:
                 return bytes(memoryview(self._buffer)[:whole])
             if wanted >= _LONGEST:
@@ -167,11 +218,9 @@ class Blocks:
         """Consume so many bytes; fewer at the end."""
         while length:
             if not self._buffer:
-                data = self._source.read(min(self._size, length), 3600.0)
-                if not data:
-                    self._ended = data == b""
+                self._read(min(self._size, length), 3600.0)
+                if not self._buffer:
                     return
-                self._buffer += data
             part = bytes(memoryview(self._buffer)[:length])
             self._consume(part)
             length -= len(part)
@@ -181,9 +230,7 @@ class Blocks:
         if not self.consumed or self._last in (b"\n", b"\r"):
             return False
         if not self._buffer and not self._ended:
-            data = self._source.read(self._size, 0.0)
-            self._ended = data == b""
-            self._buffer += data or b""
+            self._read(self._size, 0.0)
         return bool(self._buffer) and self._buffer[0] not in b"\n\r"
 
     def close(self) -> None:
@@ -201,9 +248,19 @@ class Blocks:
         """Buffer so many bytes, or all that there are; False after the deadline."""
         while not self._ended and len(self._buffer) < wanted:
             left = deadline - time.monotonic()
-            data = self._source.read(wanted - len(self._buffer), left)
-            if data is None:
+            if not self._read(wanted - len(self._buffer), left):
                 return False
-            self._ended = not data
-            self._buffer += data
+        return True
+
+    def _read(self, most: int, timeout: float) -> bool:
+        """Buffer bytes, or note the end; False after the timeout."""
+        data = self._source.read(most, timeout)
+        if data == b"":
+            # In this order: a writer that closed the file before wrote everything.
+            self._keeps_rest |= self._source.is_written()
+            data = self._source.read(most, timeout)
+        if data is None:
+            return False
+        self._ended = not data
+        self._buffer += data
         return True

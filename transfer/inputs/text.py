@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, final
 
 import numpy as np
 import pyarrow as pa
@@ -56,6 +56,10 @@ class Cause(NamedTuple):
 class TextInput(Input):
     """Records that end with a line end; counted in bytes."""
 
+    open_ended: ClassVar[bool] = False
+    """Whether a part of a record can be a record: then only a line end shows that its
+    writer has finished it."""
+
     def __init__(
         self, name: str, source: Bytes, size: int | None, options: InputOptions
     ) -> None:
@@ -66,7 +70,13 @@ class TextInput(Input):
         self._expected: pa.Schema | None = None
         self._guessed = False
         self._decoder: MessageDecoder | None = None
-        self._blocks = Blocks(name, source, self.cut, options.block_size)
+        self._blocks = Blocks(
+            name,
+            source,
+            self.cut,
+            options.block_size,
+            keeps_rest=self.open_ended and options.continued,
+        )
         self._block = b""
         """Complete records, of which `_taken` bytes were consumed."""
         self._taken = 0
@@ -112,6 +122,11 @@ class TextInput(Input):
     def finished(self) -> bool:
         """Whether everything was taken."""
         return self._blocks.finished
+
+    @property
+    def unfinished(self) -> int:
+        """Bytes of the last line, if it has no end and may get one."""
+        return self._blocks.unfinished
 
     @property
     def offset(self) -> int:

@@ -150,7 +150,9 @@ class Shaper:
             return self._shape(rows, offsets, start, partition)
         except SchemaMismatch as error:
             if self._typed is not None:
-                error.remedy = error.remedy or self._remedy(rows.schema, start)
+                # Offsets may have gaps: the rows can be far behind the start.
+                first = offsets[0].as_py() if offsets else start
+                error.remedy = error.remedy or self._remedy(rows.schema, first)
             raise
 
     def _remedy(self, given: pa.Schema, start: int) -> str:

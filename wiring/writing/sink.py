@@ -261,6 +261,7 @@ class Sink(Closing):
             before.
 
         Raises:
+            MisuseError: misuse; the object has no rows.
             StreamError: See `Writer.write` and `Committer.commit`. A `TransientError`
                 may be raised after the commit: with a writer id and an epoch, put the
                 epoch again.

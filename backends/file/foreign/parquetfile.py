@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 from pyarrow import parquet as pq
 
+from streamfactory.arrowlog.disk.foreign import open_foreign
 from streamfactory.arrowlog.disk.leaves import children, leaves_of, storage
 from streamfactory.arrowlog.disk.pages import (
     PLAIN_LENGTHS,
@@ -50,8 +51,6 @@ _MOST_ROWS: Final = 1 << 48
 _LENGTH: Final = 4
 """Bytes of the length of a text."""
 _REWRITE: Final = "write the file with other encodings, or leave it out with `names`"
-_TIMES: Final = "us"
-"""Unit of 96-bit timestamps: nanoseconds end in the year 2262."""
 
 
 class ParquetFile(IndexedFile):
@@ -93,14 +92,13 @@ class ParquetFile(IndexedFile):
         source = self.medium.open()
         try:
             with arrow_errors():
-                return pq.ParquetFile(
+                return open_foreign(
                     source,
+                    self.limits,
                     metadata=self.metadata,
                     read_dictionary=list(encoded),
-                    coerce_int96_timestamp_unit=_TIMES,
                     page_checksum_verification=True,
                     pre_buffer=False,
-                    **self.limits,
                 )
         except BaseException:
             source.close()

@@ -513,21 +513,69 @@ def test_input_that_became_shorter_is_refused(
     assert "it has 18 bytes, not 58" in streamfactory(*line).error["what"]
 
 
-def test_last_line_that_went_on_growing_is_refused(
+def test_line_that_was_not_finished_is_published_when_it_is(
     memory: Memory, streamfactory: Command, tmp_path: Path
 ) -> None:
     path = tmp_path / "a.csv"
-    path.write_text("id,name\n1,a")
+    path.write_text("id,name\n1,a\n2,b")
+    line = ("publish", memory.stream("t"), path, "--writer", "w")
+    first = streamfactory(*line)
+    assert first.status == 0
+    assert "a.csv: the line of 3 bytes at its end has no line end" in first.err
+    assert flat(memory) == [{"id": 1, "name": "a"}]
+    path.write_text("id,name\n1,a\n2,bcd\n3")
+    assert streamfactory(*line).status == 0
+    path.write_text("id,name\n1,a\n2,bcd\n3,e\n")
+    assert streamfactory(*line, "--json").json["rows"] == 1
+    names = [(row["id"], row["name"]) for row in flat(memory)]
+    assert names == [(1, "a"), (2, "bcd"), (3, "e")]
+
+
+@pytest.mark.parametrize("text", ["id,na", "id,name\n", "id,name\n1"])
+def test_types_are_not_guessed_from_a_line_that_was_not_finished(
+    memory: Memory, streamfactory: Command, tmp_path: Path, text: str
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    line = ("publish", memory.stream("t"), path, "--writer", "w", "--json")
+    if not text.endswith("\n"):
+        assert "no complete" in streamfactory(*line).error["what"]
+        path.write_text("id,name\n12,a\n")
+        assert streamfactory(*line).json["rows"] == 1
+        assert flat(memory) == [{"id": 12, "name": "a"}]
+
+
+def test_line_at_the_end_of_a_file_that_is_written_is_not_published(
+    memory: Memory, streamfactory: Command, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.csv"
+    with path.open("w") as written:
+        written.write("id\n1\n2")
+        written.flush()
+        open_file = streamfactory("publish", memory.stream("t"), path)
+        assert "has no line end" in open_file.err
+        written.write("3")
+    closed = streamfactory("publish", memory.stream("u"), path)
+    assert "has no line end" not in closed.err
+    assert flat(memory) == [{"id": 1}]
+    assert flat(memory, "u") == [{"id": 1}, {"id": 23}]
+
+
+def test_published_line_that_went_on_growing_is_refused(
+    memory: Memory, streamfactory: Command, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"id": 1}')
     line = ("publish", memory.stream("t"), path, "--writer", "w", "--json")
     assert streamfactory(*line).status == 0
-    path.write_text("id,name\n1,a\n2,b\n")
+    path.write_text('{"id": 1}\n{"id": 2}\n')
     assert streamfactory(*line).json["rows"] == 1
-    path.write_text("id,name\n1,a\n2,b")
+    path.write_text('{"id": 1}')
     other = ("publish", memory.stream("u"), path, "--writer", "w", "--json")
     assert streamfactory(*other).status == 0
-    path.write_text("id,name\n1,a\n2,bcd\n")
+    path.write_text('{"id": 1} {"id": 2}\n')
     assert "has grown" in streamfactory(*other).error["what"]
-    assert flat(memory, "u") == [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
+    assert flat(memory, "u") == [{"id": 1}]
 
 
 def test_writer_of_something_else_is_refused(

@@ -1,0 +1,217 @@
+"""Finds messages in which protobuf merges what ptars 0.0.25 does not.
+
+Of a `oneof` the last member on the wire counts, of a key of a map the last value, and
+the parts of a `Timestamp`, a `Duration` or a wrapper that stands twice are merged.
+ptars returns all members and all values, and the last part. Such messages are
+concatenated ones, for instance: protobuf reads them one by one instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from google.protobuf import descriptor_pb2, descriptor_pool
+from google.protobuf.descriptor import FieldDescriptor as Field
+
+from streamfactory.decoders.columns.buffers import data_of, offsets_of
+from streamfactory.decoders.protobuf.types import is_known, is_map
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import Descriptor
+
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+Check = Callable[[pa.Array], Mask]
+"""Whether each value of a column has what is searched for."""
+
+_LENGTH: Final = 2
+_LOW: Final = 0x7F
+_PACKAGE: Final = "streamfactory.parts"
+
+
+@final
+class Merged:
+    """Finds the messages of one type.
+
+    Args:
+        message: The type.
+        handler: Returns the ptars handler of a message type.
+    """
+
+    def __init__(
+        self, message: Descriptor, handler: Callable[[Descriptor], Any]
+    ) -> None:
+        self._check = _members(message)
+        self._parts: tuple[Any, Check] | None = None
+        self._tags: set[bytes] = set()
+        """Of well-known types: one of them is twice in a message with merged parts."""
+        parts = _parts_of(message, self._tags)
+        if parts is not None:
+            check = _members(parts)
+            assert check is not None
+            self._parts = handler(parts), check
+
+    def find(self, values: pa.Array, rows: pa.RecordBatch) -> Mask:
+        """Whether each message is one; ``rows`` are what ptars returned for them."""
+        found = np.zeros(len(values), bool)
+        if self._check is not None:
+            found |= self._check(rows.to_struct_array())
+        if self._parts is not None:
+            handler, check = self._parts
+            some = np.flatnonzero(_with_tag_twice(values, self._tags))
+            if len(some):
+                parts = handler.array_to_record_batch(values.take(pa.array(some)))
+                found[some[check(parts.to_struct_array())]] = True
+        return found
+
+
+def _with_tag_twice(values: pa.Array, tags: Iterable[bytes]) -> Mask:
+    """Whether the bytes of each message contain one of the tags twice."""
+    data, edges = data_of(values), offsets_of(values)
+    found = np.zeros(len(values), bool)
+    for tag in tags:
+        at = np.flatnonzero(data == tag[-1])
+        for back, byte in enumerate(reversed(tag[:-1]), 1):
+            at = at[(at >= back) & (data[at - back] == byte)]
+        rows = np.searchsorted(edges - edges[0], at, side="right") - 1
+        found |= np.bincount(rows, minlength=len(values)) > 1
+    return found
+
+
+def _members(message: Descriptor) -> Check | None:
+    """A check of the rows of a message type; None if no value can be one."""
+    names = [field.name for field in message.fields]
+    groups = [
+        [names.index(field.name) for field in group.fields]
+        for group in message.oneofs
+        if len(group.fields) > 1
+    ]
+    children = [
+        (number, check)
+        for number, field in enumerate(message.fields)
+        if (check := _child(field)) is not None
+    ]
+    if not groups and not children:
+        return None
+
+    def run(rows: pa.Array) -> Mask:
+        columns, found = rows.flatten(), np.zeros(len(rows), bool)
+        for group in groups:
+            valid = [np.asarray(columns[number].is_valid()) for number in group]
+            found |= np.sum(valid, axis=0) > 1
+        for number, check in children:
+            found |= check(columns[number])
+        return found
+
+    return run
+
+
+def _child(field: Any) -> Check | None:
+    if field.name.startswith(_PARTS):
+        return lambda column: np.asarray(pc.list_value_length(column)) > 1
+    if is_map(field):
+        return _map(field.message_type.fields_by_name["value"])
+    if field.type not in (Field.TYPE_MESSAGE, Field.TYPE_GROUP) or is_known(field):
+        return None
+    inner = _members(field.message_type)
+    if inner is None or not field.is_repeated:
+        return inner
+    return lambda column: _any(column, column.flatten(), inner)
+
+
+def _map(value: Any) -> Check:
+    inner = _child(value)
+
+    def run(column: pa.Array) -> Mask:
+        entries = column.cast(pa.list_(pa.struct(list(_entry(column.type)))))
+        keys, items = entries.flatten().flatten()
+        parents = np.asarray(pc.list_parent_indices(entries))
+        words = keys.dictionary_encode()
+        pairs = np.sort(parents * len(words.dictionary) + np.asarray(words.indices))
+        found = np.zeros(len(column), bool)
+        twice = pairs[1:][pairs[1:] == pairs[:-1]]
+        found[twice // max(1, len(words.dictionary))] = True
+        if inner is not None:
+            found |= _any(entries, items, inner)
+        return found
+
+    return run
+
+
+def _entry(kind: pa.DataType) -> tuple[pa.Field, pa.Field]:
+    return kind.key_field, kind.item_field
+
+
+def _any(lists: pa.Array, values: pa.Array, check: Check) -> Mask:
+    """Whether each list has a value that a check finds."""
+    found = np.zeros(len(lists), bool)
+    found[np.asarray(pc.list_parent_indices(lists))[check(values)]] = True
+    return found
+
+
+# --- parts of well-known types --------------------------------------------------------
+
+_PARTS: Final = "parts_of_"
+
+
+def _parts_of(message: Descriptor, tags: set[bytes]) -> Descriptor | None:
+    """A message type of the same wire format with the well-known types alone.
+
+    Each of them is a list of its occurrences, so that nothing of them is merged. None
+    if the message has none. Adds their tags.
+    """
+    file = descriptor_pb2.FileDescriptorProto(
+        name=f"{_PACKAGE}.proto", package=_PACKAGE, syntax="proto3"
+    )
+    name = _add_parts(message, file, tags)
+    if name is None:
+        return None
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    found: Descriptor = pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")
+    return found
+
+
+def _add_parts(message: Descriptor, file: Any, tags: set[bytes]) -> str | None:
+    made = descriptor_pb2.DescriptorProto()
+    for field in message.fields:
+        if field.type != Field.TYPE_MESSAGE:
+            continue
+        if is_known(field):
+            if not field.is_repeated:
+                tags.add(_tag(field.number))
+                made.field.add(
+                    name=f"{_PARTS}{field.number}",
+                    number=field.number,
+                    type=Field.TYPE_BYTES,
+                    label=Field.LABEL_REPEATED,
+                )
+            continue
+        inner = _add_parts(field.message_type, file, tags)
+        if inner is not None:
+            made.field.add(
+                name=f"inner_{field.number}",
+                number=field.number,
+                type=Field.TYPE_MESSAGE,
+                type_name=f".{_PACKAGE}.{inner}",
+                label=Field.LABEL_REPEATED
+                if field.is_repeated
+                else Field.LABEL_OPTIONAL,
+            )
+    if not made.field:
+        return None
+    made.name = f"Parts{len(file.message_type)}"
+    file.message_type.append(made)
+    return made.name
+
+
+def _tag(number: int) -> bytes:
+    """The bytes before a field with a length."""
+    value, found = number << 3 | _LENGTH, bytearray()
+    while value > _LOW:
+        found.append(value & _LOW | _LOW + 1)
+        value >>= 7
+    return bytes([*found, value])
