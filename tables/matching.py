@@ -14,6 +14,8 @@ import pyarrow as pa
 from streamfactory.spi import FormatRefused, SchemaMismatch
 from streamfactory.spi.computing import pc
 from streamfactory.spi.ddl import type_text
+from streamfactory.spi.soundness import can_rescale
+from streamfactory.spi.soundness.rescaling import rescale
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -283,6 +285,10 @@ class FileColumns:
             return None
         if _types.is_nested(kind) or _types.is_nested(to):
             self._refuse(at, kind, to)
+        if _types.is_decimal(kind) and _types.is_decimal(to):
+            if not can_rescale(kind, to):
+                self._refuse(at, kind, to)
+            return lambda array: rescale(array, to)
         return lambda array: array.cast(to)
 
     def _struct(

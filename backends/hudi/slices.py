@@ -68,7 +68,13 @@ def file_groups(names: Iterable[str]) -> dict[str, FileGroup]:
 
 def written_at(found: Slice) -> str:
     """The instant of the base file of a slice."""
-    matched = _BASE.fullmatch((found.base or "").rpartition("/")[2])
+    return file_time(found.base or "")
+
+
+def file_time(path: str) -> str:
+    """The instant that a base file, or a log file, names; empty for another path."""
+    name = path.rpartition("/")[2]
+    matched = _BASE.fullmatch(name) or _LOG.fullmatch(name)
     return "" if matched is None else matched["time"]
 
 

@@ -54,6 +54,8 @@ class Effects:
     """Whether the table has the same rows before and after."""
     schema: str | None
     """Avro schema of the table, as JSON."""
+    ids: str | None
+    """Schema with the ids of columns, as JSON; None without schema evolution."""
 
 
 def effects(instant: Instant, metadata: Mapping[str, Any]) -> Effects:
@@ -99,6 +101,7 @@ def _effects(metadata: Mapping[str, Any]) -> Effects:
         replaced,
         operation in _REORGANIZE or metadata.get("compacted") is True,
         extra.get("schema") or None,
+        extra.get("latest_schema") or None,
     )
 
 

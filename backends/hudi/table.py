@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING, Any, Final, final
 import pyarrow as pa
 
 from streamfactory.backends.hudi.avro import arrow_schema
+from streamfactory.backends.hudi.evolution import Evolution
 from streamfactory.backends.hudi.merging import KEY
 from streamfactory.backends.hudi.rows import SliceRows
-from streamfactory.backends.hudi.slices import Slice, View, file_groups, written_at
+from streamfactory.backends.hudi.slices import (
+    Slice,
+    View,
+    file_groups,
+    written_at,
+)
 from streamfactory.backends.hudi.stats import effects
 from streamfactory.backends.hudi.timeline import Timeline
 from streamfactory.spi import (
@@ -55,6 +61,8 @@ META_FIELDS: Final = [
 ]
 _EMPTY: Final = Commit(0, "0", None)
 """Stands for the table before its first commit."""
+_IDS: Final = b"hudi.column.ids"
+"""Key of the metadata of a schema: the ids of its columns, as a commit states them."""
 _FRESH: Final = 1.0
 """Seconds."""
 
@@ -75,7 +83,11 @@ class HudiTable(Table):
         self._meta: bool = config["meta.columns"]
         self._files = files
         self._slices = SliceRows(files, merger)
-        self._timeline = Timeline(files, config["log.max.bytes"])
+        most: int = config["log.max.bytes"]
+        self._timeline = Timeline(files, most)
+        self._evolution = Evolution(
+            files, self._slices, self._timeline, self._done, most
+        )
         self._columns = StreamColumns(by_name)
         self._lock = threading.Lock()
         self._seen: View | None = None
@@ -221,10 +233,13 @@ class HudiTable(Table):
             what = f"commit {detail['ordinal']} is no longer in the timeline"
             raise PieceGone(what)
         index = -1 if index is None else index
-        self._opened()
+        opened = self._opened()
         later = self._schema_at(found, max(index, 0))
         schema = self._columns.wanted(detail["ordinal"], later, fields)
         names = schema.names
+        table = (opened.metadata or {}).get(_IDS)
+        if table is not None:
+            self._evolution.check(found, index, piece, table.decode(), names)
         if "written" in detail:
             chunks = self._slices.changed(found, index, detail["written"], names, rows)
         else:
@@ -348,11 +363,13 @@ class HudiTable(Table):
     def _schema_at(self, found: View, index: int) -> pa.Schema:
         """The columns as of a commit: of the last one up to it that states them."""
         for instant in reversed(found.commits[: index + 1]):
-            text = self._done(found, instant).schema
-            if text is not None:
-                schema = arrow_schema(text)
+            done = self._done(found, instant)
+            if done.schema is not None:
+                schema = arrow_schema(done.schema)
                 own = [f for f in schema if not f.name.startswith("_hoodie_")]
-                return pa.schema([*(META_FIELDS if self._meta else ()), *own])
+                ids = None if done.ids is None else {_IDS: done.ids}
+                fields = [*(META_FIELDS if self._meta else ()), *own]
+                return pa.schema(fields, metadata=ids)
         what = "no commit of the table states its columns"
         raise SchemaUnknown(what)
 
