@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.descriptor import FieldDescriptor as Field
 
+from streamfactory.conversion.arrays import list_of_entries
 from streamfactory.decoders.columns.buffers import data_of, offsets_of
 from streamfactory.decoders.protobuf.types import is_known, is_map
 
@@ -110,7 +111,7 @@ def _members(message: Descriptor) -> Check | None:
 
 
 def _child(field: Any) -> Check | None:
-    if field.name.startswith(_PARTS):
+    if field.containing_type.file.package == _PACKAGE and not field.message_type:
         return lambda column: np.asarray(pc.list_value_length(column)) > 1
     if is_map(field):
         return _map(field.message_type.fields_by_name["value"])
@@ -126,7 +127,7 @@ def _map(value: Any) -> Check:
     inner = _child(value)
 
     def run(column: pa.Array) -> Mask:
-        entries = column.cast(pa.list_(pa.struct(list(_entry(column.type)))))
+        entries = list_of_entries(column)
         keys, items = entries.flatten().flatten()
         parents = np.asarray(pc.list_parent_indices(entries))
         words = keys.dictionary_encode()
@@ -141,10 +142,6 @@ def _map(value: Any) -> Check:
     return run
 
 
-def _entry(kind: pa.DataType) -> tuple[pa.Field, pa.Field]:
-    return kind.key_field, kind.item_field
-
-
 def _any(lists: pa.Array, values: pa.Array, check: Check) -> Mask:
     """Whether each list has a value that a check finds."""
     found = np.zeros(len(lists), bool)
@@ -153,8 +150,6 @@ def _any(lists: pa.Array, values: pa.Array, check: Check) -> Mask:
 
 
 # --- parts of well-known types --------------------------------------------------------
-
-_PARTS: Final = "parts_of_"
 
 
 def _parts_of(message: Descriptor, tags: set[bytes]) -> Descriptor | None:
@@ -184,7 +179,7 @@ def _add_parts(message: Descriptor, file: Any, tags: set[bytes]) -> str | None:
             if not field.is_repeated:
                 tags.add(_tag(field.number))
                 made.field.add(
-                    name=f"{_PARTS}{field.number}",
+                    name=f"parts_{field.number}",
                     number=field.number,
                     type=Field.TYPE_BYTES,
                     label=Field.LABEL_REPEATED,
