@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 from streamfactory.backends.hudi.instants import FOLDER
 from streamfactory.backends.hudi.slices import Slice, file_time
@@ -32,6 +32,8 @@ _REWRITE: Final = (
 )
 _SUFFIX: Final = ".schemacommit"
 _DEEPEST: Final = 64
+
+_T = TypeVar("_T")
 
 
 @lru_cache(64)
@@ -75,7 +77,7 @@ def moved(file: Mapping[str, int], table: Mapping[str, int]) -> str | None:
     return None
 
 
-def _parsed(read: Any) -> Any:
+def _parsed(read: Callable[[], _T]) -> _T:
     try:
         return read()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -198,9 +198,10 @@ def _add_parts(message: Descriptor, file: Any, tags: set[bytes]) -> str | None:
             )
     if not made.field:
         return None
-    made.name = f"Parts{len(file.message_type)}"
+    name = f"Parts{len(file.message_type)}"
+    made.name = name
     file.message_type.append(made)
-    return made.name
+    return name
 
 
 def _tag(number: int) -> bytes:

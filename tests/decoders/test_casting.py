@@ -36,6 +36,7 @@ def read(name: str, value: str, kind: str) -> Any:
     """The value, or the code of the error."""
     plugin, given, form = FORMATS[name]
     how = options(plugin, schema=f"value {kind}", **given)
+    assert plugin.decoder is not None
     decoded = decode(plugin.decoder(how, "t"), [form.format(value).encode()])
     if decoded.errors:
         return decoded.errors[0].code

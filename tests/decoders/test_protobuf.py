@@ -586,7 +586,7 @@ def generated(draw: Any, file: Any, depth: int = 2) -> str:
 
 def fill(draw: Any, found: Any) -> None:
     """Set some fields of a message."""
-    values = {
+    values: dict[Any, list[Any]] = {
         Field.TYPE_STRING: ["", "a"],
         Field.TYPE_BYTES: [b"", b"a"],
         Field.TYPE_BOOL: [False, True],

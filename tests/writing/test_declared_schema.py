@@ -170,7 +170,7 @@ def test_the_schema_of_messages_binds_fields_at_every_depth(
     assert stored(stream).to_pylist() == [{"o": {"a": 1}}]
 
 
-NESTED = "o struct<a:bigint>, l array<struct<a:bigint>>, m map<string,struct<a:bigint>>"
+NESTED = "o struct<a:bigint>, l array<struct<a:bigint>>"
 
 
 @pytest.mark.parametrize(
@@ -178,8 +178,7 @@ NESTED = "o struct<a:bigint>, l array<struct<a:bigint>>, m map<string,struct<a:b
     [
         ({"o": {"a": 1, "b": 2}}, "o.b"),
         ({"o": {"A": 1}}, "o.A"),
-        ({"l": [{"a": 1}, {"a": 1, "b": None}]}, "l.element.b"),
-        ({"m": [("k", {"b": 1})]}, "m.value.b"),
+        ({"l": [{"a": 1}, {"a": 1, "b": None}]}, "l.item.b"),
         ({"x": 1}, "x"),
     ],
 )
@@ -198,7 +197,7 @@ def test_keys_of_python_rows_that_the_topic_lacks_are_refused(
         for rows in ([row], [fine, row], {name: [one] for name, one in row.items()}):
             with pytest.raises(SchemaMismatch, match=f"'{path}' is not in"):
                 sink.put(rows)
-    assert stored(stream).to_pylist() == [{**fine, "m": None}]
+    assert stored(stream).to_pylist() == [fine]
 
 
 def test_a_check_shows_where_topic_and_declaration_differ(
