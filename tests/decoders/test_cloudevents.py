@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.decoders.decoding import bad, complaints, options
+from tests.decoders.decoding import bad, complaints, options, sources
 
-from streamfactory.conformance.decoders import sources
 from streamfactory.decoders.cloudevents import streamfactory_decoder
 from streamfactory.decoders.cloudevents.decoder import CloudEventsDecoder
 from streamfactory.decoders.cloudevents.harness import CloudEventsHarness

@@ -24,7 +24,6 @@ from tests.decoders.debezium_events import (
 )
 from tests.decoders.decoding import bad, complaints, decode, options, sources
 
-from streamfactory.conformance.decoders import sources
 from streamfactory.decoders.debezium import streamfactory_decoder
 from streamfactory.decoders.debezium.decoder import DebeziumDecoder
 from streamfactory.decoders.debezium.harness import DebeziumHarness

@@ -16,7 +16,6 @@ from tests.decoders.debezium_events import COMMITTED, CONNECT, DEBEZIUM, payload
 from tests.decoders.decoding import bad, complaints, decode, options, sources
 from tests.decoders.registries import Server, serving
 
-from streamfactory.conformance.decoders import sources
 from streamfactory.decoders.debezium import streamfactory_decoder
 from streamfactory.decoders.debezium.decoder import DebeziumDecoder
 from streamfactory.spi import DecodeContext, Partition, SchemaUnknown

@@ -14,10 +14,9 @@ from confluent_kafka.schema_registry.json_schema import (
     JSONSerializer,
 )
 from confluent_kafka.serialization import MessageField, SerializationContext
-from tests.decoders.decoding import bad, complaints, decode, options
+from tests.decoders.decoding import bad, complaints, decode, options, sources
 from tests.decoders.registries import Server, serving
 
-from streamfactory.conformance.decoders import sources
 from streamfactory.decoders.avro.decoder import AvroEncoder
 from streamfactory.decoders.json import streamfactory_decoder
 from streamfactory.decoders.json.jsonschemas import (
@@ -199,7 +198,7 @@ def test_the_schema_of_columns_has_these_columns() -> None:
         ({"properties": {"a": {}}}, "not one that columns have"),
         ({"properties": {"a": True}}, "several types, or none"),
         ({"properties": {"a": {"type": 1}}}, "not one that columns have"),
-        ({"properties": {"a": {"type": [{}]}}}, "inconsistent"),
+        ({"properties": {"a": {"type": [{"a": 1}]}}}, "inconsistent"),
         ({"properties": {"a": {"oneOf": 1}}}, "inconsistent"),
         ({"properties": {"a": {"type": "string"}}, "required": 1}, "inconsistent"),
     ],
