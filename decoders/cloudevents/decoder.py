@@ -76,23 +76,15 @@ class CloudEventsDecoder(MessageDecoder):
         if self._json is not None:
             events.check_content(findings)
         kept = np.setdiff1d(np.arange(len(values)), findings.messages)
+        data: dict[str, pa.Array] = {}
         if self._raw:
-            columns["data"] = events.data
+            data = {"data": events.data.take(pa.array(kept))}
         if self._json is not None:
-            data = events.data.take(pa.array(kept))
-            data = pc.fill_null(data, pa.scalar(b"{}", pa.binary()))
-            decoded = self._json.decode(data, replace(context, headers=None))
-            for error in decoded.errors:
-                findings.add([kept[error.message]], error.code, error.what)
-            if decoded.source is not None:
-                kept = kept[decoded.source.to_numpy()]
-            for misfit in decoded.misfits:
-                odd = kept[misfit.rows.to_numpy()]
-                findings.misfits.add(odd, misfit.column, misfit.what)
-            findings.misfits.lookalikes.update(decoded.lookalikes)
+            decoded, kept = self._decoded(self._json, events, kept, context, findings)
+            data = dict(zip(decoded.schema.names, decoded.columns, strict=True))
         at = pa.array(kept)
         arrays = [
-            columns[name].take(at) if name in columns else decoded.rows.column(name)
+            columns[name].take(at) if name in columns else data[name]
             for name in self._schema.names
         ]
         rows = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
@@ -100,6 +92,28 @@ class CloudEventsDecoder(MessageDecoder):
         misfits = findings.misfits.reported(kept)
         lookalikes = sorted(findings.misfits.lookalikes)
         return Decoded(rows, source, findings.errors, misfits, lookalikes)
+
+    def _decoded(
+        self,
+        decoder: JsonDecoder,
+        events: _Events,
+        kept: np.ndarray,
+        context: DecodeContext,
+        findings: BadMessages,
+    ) -> tuple[pa.RecordBatch, np.ndarray]:
+        """Decode the data of some messages; returns the message of each row, too."""
+        data = events.data.take(pa.array(kept))
+        data = pc.fill_null(data, pa.scalar(b"{}", pa.binary()))
+        decoded = decoder.decode(data, replace(context, headers=None))
+        for error in decoded.errors:
+            findings.add([kept[error.message]], error.code, error.what)
+        if decoded.source is not None:
+            kept = kept[decoded.source.to_numpy()]
+        for misfit in decoded.misfits:
+            odd = kept[misfit.rows.to_numpy()]
+            findings.misfits.add(odd, misfit.column, misfit.what)
+        findings.misfits.lookalikes.update(decoded.lookalikes)
+        return decoded.rows, kept
 
     def _attribute(
         self, events: _Events, field: pa.Field, findings: BadMessages

@@ -22,7 +22,7 @@ from streamfactory.spi import Decoded
 from streamfactory.spi.ddl import type_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from streamfactory.decoders.columns.messages import BadMessages
     from streamfactory.decoders.debezium.encodings import Encoding
@@ -219,17 +219,21 @@ class TableRows:
         of_row, order = messages[order], order[kept]
         rows, of_event = rows.take(pa.array(order)), of_event[order]
         at = pa.array(of_event)
-        added: dict[str, Callable[[], pa.Array | None]] = {
-            CHANGE: lambda: pa.array(_KINDS).take(pa.array(kinds[order])),
-            COMMIT_TIME: lambda: events.commit_times.take(at),
-            OPERATION: lambda: events.operations.take(at),
-            TIME: lambda: events.times.take(at),
-            SOURCE: lambda: None if events.source is None else events.source.take(at),
+        added: dict[str, pa.Array | None] = {
+            CHANGE: pa.array(_KINDS),
+            COMMIT_TIME: events.commit_times,
+            OPERATION: events.operations,
+            TIME: events.times,
+            SOURCE: events.source,
         }
-        columns = [
-            added[name]() if name in added else rows.column(name)
-            for name in layout.schema.names
-        ]
+        columns = []
+        for name in layout.schema.names:
+            column = added.get(name)
+            if column is None:
+                columns.append(rows.column(name))
+            else:
+                index = pa.array(kinds[order]) if name == CHANGE else at
+                columns.append(column.take(index))
         made = pa.RecordBatch.from_arrays(columns, schema=layout.schema)
         misfits = self.findings.misfits
         reported = misfits.reported(of_row, kept)

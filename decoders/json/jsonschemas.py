@@ -50,7 +50,13 @@ def columns_of(text: str) -> pa.Schema:
     except (ValueError, RecursionError):
         msg = "it is not JSON"
         raise SchemaRefused(msg) from None
-    kind = _Reader(root).type(root, "", 0)
+    try:
+        kind = _Reader(root).type(root, "", 0)
+    except SchemaRefused:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError):
+        msg = "it is inconsistent"
+        raise SchemaRefused(msg) from None
     if not pa.types.is_struct(kind):
         msg = "it is not a schema of objects with properties"
         raise SchemaRefused(msg)
@@ -78,10 +84,10 @@ class _Reader:
             return pa.list_(pa.field("item", item, self._single(items, path)[1]))
         if schema.get("contentEncoding") == "base64":
             return pa.binary()
-        found = _CONNECT.get(schema.get("connect.type")) or _FORMATS.get(
-            schema.get("format") if kind == "string" else None
-        )
-        found = found or _SIMPLE.get(kind) or self._of_values(schema)
+        found = _CONNECT.get(schema.get("connect.type", ""))
+        if found is None and kind == "string":
+            found = _FORMATS.get(schema.get("format", ""))
+        found = found or _SIMPLE.get(kind or "") or self._of_values(schema)
         if found is None:
             msg = f"the type of {path or 'the value'!r} is not one that columns have"
             raise SchemaRefused(msg)
@@ -124,7 +130,7 @@ class _Reader:
                     break
                 schema = {**schema, "type": others[0]}
             elif "oneOf" in schema or "anyOf" in schema:
-                choices = schema.get("oneOf", schema.get("anyOf"))
+                choices = schema["oneOf" if "oneOf" in schema else "anyOf"]
                 others = [one for one in choices if one != {"type": "null"}]
                 nullable |= len(others) < len(choices)
                 if len(others) != 1:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.decoders.decoding import bad, complaints, options
+from tests.decoders.decoding import bad, complaints, options, sources
 
 from streamfactory.decoders.cloudevents import streamfactory_decoder
 from streamfactory.decoders.cloudevents.decoder import CloudEventsDecoder
@@ -28,7 +28,7 @@ DATA = {"number": 1, "text": "a"}
 Message = tuple[bytes, dict[str, str | bytes] | None]
 
 
-def binary(value: bytes, others: dict[str, Any] | None = None, **more: str) -> Message:
+def binary(value: bytes, others: Any = None, **more: str) -> Message:
     attributes = {f"ce_{key}": text for key, text in {**BASE, **more}.items()}
     return value, {**attributes, **(JSON if others is None else others)}
 
@@ -101,7 +101,7 @@ def test_without_a_schema_data_is_returned_as_it_is() -> None:
         binary(b"\xff\x00", {"content-type": "image/png"}),
         structured([1, 2]),
         (envelope, None),
-        (json.dumps(BASE).encode(), STRUCTURED),
+        (json.dumps(BASE).encode(), {**STRUCTURED}),
     )
     assert decoded.errors == []
     assert decoded.rows["data"].to_pylist() == [
@@ -134,7 +134,7 @@ def test_what_is_no_event_is_bad(message: Message, code: str) -> None:
     good = binary(json.dumps(DATA).encode())
     decoded = decode("number bigint, text string", good, message, structured())
     assert bad(decoded) == [(1, code)]
-    assert decoded.source.to_pylist() == [0, 2]
+    assert sources(decoded) == [0, 2]
 
 
 def test_the_last_of_several_headers_counts() -> None:

@@ -14,7 +14,7 @@ from confluent_kafka.schema_registry.json_schema import (
     JSONSerializer,
 )
 from confluent_kafka.serialization import MessageField, SerializationContext
-from tests.decoders.decoding import bad, complaints, decode, options
+from tests.decoders.decoding import bad, complaints, decode, options, sources
 from tests.decoders.registries import Server, serving
 
 from streamfactory.decoders.avro.decoder import AvroEncoder
@@ -128,7 +128,7 @@ def test_messages_are_validated_by_the_schema_that_they_name(server: Server) -> 
     with decoder(server, schema="id bigint") as made:
         decoded = decode(made, payloads)
     assert bad(decoded) == [(1, "schema"), (2, "schema")]
-    assert decoded.source.to_pylist() == [0, 3]
+    assert sources(decoded) == [0, 3]
     with decoder(server, schema="id bigint", schema_registry_validate=False) as made:
         assert decode(made, payloads).errors == []
 
@@ -197,6 +197,10 @@ def test_the_schema_of_columns_has_these_columns() -> None:
         ({"properties": {"a": {"type": "object"}}}, "no properties"),
         ({"properties": {"a": {}}}, "not one that columns have"),
         ({"properties": {"a": True}}, "several types, or none"),
+        ({"properties": {"a": {"type": 1}}}, "not one that columns have"),
+        ({"properties": {"a": {"type": [{"a": 1}]}}}, "inconsistent"),
+        ({"properties": {"a": {"oneOf": 1}}}, "inconsistent"),
+        ({"properties": {"a": {"type": "string"}}, "required": 1}, "inconsistent"),
     ],
 )
 def test_schemas_without_columns_are_refused(schema: Any, what: str) -> None:
@@ -258,7 +262,8 @@ def test_the_kit_passes_with_a_registry(server: Server) -> None:
         several = False
 
         def options(self) -> Mapping[str, str]:
-            return {"schema.registry.rest.url": server.url}
+            subject = {"schema.registry.subject": SUBJECT}
+            return {"schema.registry.rest.url": server.url, **subject}
 
         def message(self, numbers: Sequence[int]) -> bytes:
             return framed(number, {"id": numbers[0], "page": "/"})
@@ -302,8 +307,8 @@ def test_subjects_are_named_by_the_strategy(
 
 
 def test_a_writer_takes_the_name_of_the_record_from_its_schema(server: Server) -> None:
-    schema = {"type": "record", "name": "Click", "namespace": "shop", "fields": []}
-    schema["fields"] = [{"name": "id", "type": "long"}]
+    fields = [{"name": "id", "type": "long"}]
+    schema = {"type": "record", "name": "Click", "namespace": "shop", "fields": fields}
     found = given(server, schema_registry_subject_strategy="record")
     encoder = AvroEncoder({**found, "schema": json.dumps(schema)}, "clicks")
     with closing(encoder):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import uuid
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.decoders.registries import serving
 
+import streamfactory
 from streamfactory.spi import BadMessage, DecodeContext, Decoder, Partition
 from streamfactory.wiring.decoding.calling import call_decoder
 from streamfactory.wiring.decoding.frames import with_frames
@@ -80,3 +84,42 @@ def test_every_decoder_names_them(name: str) -> None:
     one, other = decoded.errors
     assert "Schema Registry frame (id 7)" in one.what
     assert "AWS Glue" in other.what
+
+
+def test_keys_are_columns_of_a_schema_of_their_own() -> None:
+    """The values have one subject, the keys another one."""
+    schemas = (
+        json.dumps({"type": "record", "name": n, "fields": [{"name": n, "type": t}]})
+        for n, t in (("k", "long"), ("v", "string"))
+    )
+    with serving() as server:
+        numbers = [
+            server.register(f"clicks-{part}", {"schema": schema})
+            for part, schema in zip(("key", "value"), schemas, strict=True)
+        ]
+        given = zip(numbers, (b"\x0e", b"\x02a"), strict=True)
+        key, value = (bytes([0, 0, 0, 0, number]) + text for number, text in given)
+        base = {
+            "streamType": "memory",
+            "stream.memory.store": uuid.uuid4().hex,
+            "stream.memory.topic.name": "clicks",
+        }
+        raw = {**base, "stream.memory.decoder.class.name": "raw"}
+        raw["stream.memory.messages"] = "true"
+        rows = pa.table({"_key": [key, None, value], "value": [value] * 3})
+        with streamfactory.open_sink(raw) as sink:
+            sink.put(rows)
+        url = {"decoder.class.name": "avro"}
+        url["decoder.prop.schema.registry.rest.url"] = server.url
+        decoded = {
+            **base,
+            "metadata.columns": "true",
+            "decode.on.error": "skip",
+            **{f"stream.memory.{name}": text for name, text in url.items()},
+            **{f"stream.memory.key.{name}": text for name, text in url.items()},
+        }
+        with streamfactory.open(decoded) as stream:
+            found = stream.to_reader().read_all().to_pylist()
+            bad = stream.counters.bad_messages
+    assert [(row["_key"], row["v"]) for row in found] == [(7, "a"), (None, "a")]
+    assert bad == 1

@@ -387,8 +387,11 @@ def _handed_over(
 
     A decoder with another form of schema (Avro) keeps its own.
     """
-    if any(key.startswith("schema") for key, value in given.items() if value):
-        return {}
+    for option in decoder.options:
+        value = given.get(option.key)
+        unset = None if option.default is None else option.parse(option.default)
+        if option.key.startswith("schema") and value and value != unset:
+            return {}
     for option in decoder.options:
         if option.key == "schema" and (option.type is SCHEMA or option.validator):
             with suppress(ValueError):
