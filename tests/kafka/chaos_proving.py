@@ -340,17 +340,25 @@ class Proof:
     def _await_end(self, name: str) -> None:
         """Wait until a role has ended well, however often brokers end it before."""
         role, ends = self.roles[name], self.place.file("ends")
-        deadline = time.monotonic() + PATIENCE
         while True:
             before = ends.read_text().count(name) if ends.exists() else 0
+            role.child.process.join(PATIENCE)
+            if role.child.process.is_alive():
+                raise TimeoutError(self._stuck(name, role))
             status = role.child.join()
-            after = ends.read_text().count(name) if ends.exists() else 0
-            if status or time.monotonic() > deadline:
+            if status:
                 msg = f"{name} ended with {status}"
                 raise AssertionError(msg)
-            if before == after:
+            if before == (ends.read_text().count(name) if ends.exists() else 0):
                 return
             role.succeed()
+
+    def _stuck(self, name: str, role: Role) -> str:
+        """What a role does that does not end."""
+        os.kill(role.pid, signal.SIGUSR1)
+        time.sleep(1)
+        found = [self.place.file(f"{name}.{end}") for end in ("log", "stacks")]
+        return "\n".join([f"{name} does not end", *(f.read_text() for f in found)])
 
     def _await_brokers(self) -> None:
         client, deadline = quiet_admin(self.cluster.bootstrap), time.monotonic() + 120

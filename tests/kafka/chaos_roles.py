@@ -8,8 +8,11 @@ as an operator would do; which errors may end it is in `ended_by`.
 from __future__ import annotations
 
 import contextlib
+import faulthandler
+import logging
 import os
 import random
+import signal
 import sys
 import threading
 import time
@@ -188,14 +191,23 @@ def ended_by(error: StreamError) -> str:
 
 @contextlib.contextmanager
 def _role(place: Place, name: str, native: bool) -> Iterator[None]:
-    """Read and write on one of both paths; be held; end well by what may end it."""
+    """Read and write on one of both paths; be held; end well by what may end it.
+
+    It logs to a file, and writes its stacks to another one on SIGUSR1.
+    """
     for variable in (READING, WRITING):
         os.environ[variable] = "required" if native else "off"
     if place.native is not None:
         sys.path.insert(0, place.native)
     place.holds(name).before(STEPS)
-    try:
-        yield
-    except StreamError as error:
-        with place.file("ends").open("a") as ends:
-            ends.write(f"{name} {ended_by(error)}\n")
+    logging.basicConfig(
+        filename=place.file(f"{name}.log"), format="%(asctime)s %(process)d %(message)s"
+    )
+    logging.getLogger("streamfactory").setLevel(logging.WARNING)
+    with place.file(f"{name}.stacks").open("a") as stacks:
+        faulthandler.register(signal.SIGUSR1, file=stacks)
+        try:
+            yield
+        except StreamError as error:
+            with place.file("ends").open("a") as ends:
+                ends.write(f"{name} {ended_by(error)}\n")
