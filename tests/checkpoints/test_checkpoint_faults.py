@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from streamfactory.spi import (
+    Checkpoint,
     CheckpointFailed,
     Partition,
     Position,
     PositionRefused,
     StreamError,
 )
-from streamfactory.wiring.streams.checkpoints import Checkpoint, FileCheckpointStore
+from streamfactory.wiring.streams.checkpoints import FileCheckpointStore
 
 STEPS = [
     (Path, "mkdir"),
