@@ -36,6 +36,8 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no annotations
     last_activity: float
 
     def __init__(self, server: Any, *arguments: Any, **named: Any) -> None:
+        # Not waitress's `creation_time`, which is wrong once the clock was set.
+        self._began = time.monotonic()
         self._has_asked = False
         """Whether the client has sent the header of a request."""
         super().__init__(server, *arguments, **named)
@@ -50,7 +52,7 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no annotations
 
     def readable(self) -> bool:
         """Whether more is read; called at each turn of the loop, before `writable`."""
-        age = time.time() - self.creation_time
+        age = time.monotonic() - self._began
         patience = CONNECTION_SECONDS if self._has_asked else HEADER_SECONDS
         if age > patience and not self.requests:
             # At once: `will_close` waits until the client takes what it is sent.

@@ -7,7 +7,7 @@ import random
 import re
 import socket
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -331,3 +331,32 @@ def test_malformed_messages_are_typed_errors(
     with open_sink(clicks) as sink:
         sink.put(ROWS, writer_id="w", epoch=0)
     assert read(clicks) == 3
+
+
+def test_junk_and_half_handshakes_of_tls_delay_no_other_client(
+    certificates: Path,
+) -> None:
+    chance = random.Random(7)
+    hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+    sent = [
+        b"",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9),  # without TLS
+        hello,
+        hello + bytes(512),
+        b"\x16\x03\x03\xff\xff" + bytes(1000),
+        *(chance.randbytes(chance.randrange(1, 400)) for _ in range(20)),
+    ]
+    ca = str(certificates / "ca.pem")
+    with served(certificates, tls_client_ca=ca) as server, ExitStack() as stack:
+        host, port = server.location.removeprefix("grpc+tls://").split(":")
+        for data in sent * 6:
+            one = socket.create_connection((host, int(port)), timeout=10)
+            stack.enter_context(one)
+            with suppress(ConnectionError):
+                one.sendall(data)
+        begin = time.monotonic()
+        properties = stream(server, "clicks", **tls(certificates, "client"))
+        with open_sink(properties) as sink:
+            sink.put(ROWS, writer_id="w", epoch=0)
+        assert read(properties) == 3
+        assert time.monotonic() - begin < 15

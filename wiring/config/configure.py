@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from streamfactory.spi import ConfigError, Problem, Role, StreamConfig
-from streamfactory.spi.masking import MASK
-from streamfactory.spi.references import has_reference, values_to_mask
 from streamfactory.wiring.config.classification import classify, group_properties
 from streamfactory.wiring.config.crosschecks import Checked, check_rules
 from streamfactory.wiring.config.resolution import resolve_options, resolve_values
 from streamfactory.wiring.config.settled import Configured, settle
+from streamfactory.wiring.options.masking import masked_problems
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -48,7 +48,8 @@ def inspect(
         definition, plugins, use=use, allow_class_paths=allow_class_paths
     )
     checked = check_rules(resolve_values(classified, use), use, role)
-    problems = tuple(_masked(checked.problems, definition.properties))
+    texts = map(attrgetter("text"), definition.properties)
+    problems = tuple(masked_problems(checked.problems, texts))
     config = checked.config and replace(checked.config, warnings=problems)
     return replace(checked, config=config, problems=problems)
 
@@ -100,36 +101,11 @@ def resolve_settings(
     problems[:0] = (Problem(p.key, "unknown option", p.origin) for p in others)
     if not _errors(problems):
         problems += check(config)
-    problems = _masked(problems, properties)
+    problems = masked_problems(problems, [prop.text for prop in properties])
     if errors := _errors(problems):
         msg = f"{name} cannot be configured"
         raise ConfigError(msg, problems=errors)
     return replace(config, warnings=tuple(problems))
-
-
-def _masked(
-    problems: Sequence[Problem], properties: Iterable[Property]
-) -> list[Problem]:
-    """Problems without what the references of properties stand for."""
-    found = set[str]().union(
-        *(values_to_mask(p.text) for p in properties if has_reference(p.text))
-    )
-    values = sorted(found, key=len, reverse=True)
-
-    def mask(text: str) -> str:
-        for value in values:
-            text = text.replace(value, MASK)
-        return text
-
-    return [
-        replace(
-            p,
-            key=mask(p.key),
-            what=mask(p.what),
-            suggestion=p.suggestion and mask(p.suggestion),
-        )
-        for p in problems
-    ]
 
 
 def _errors(problems: Sequence[Problem]) -> list[Problem]:

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
-from streamfactory.spi.masking import mask_value
+from streamfactory.spi.masking import MASK, mask_value
+from streamfactory.spi.references import has_reference, values_to_mask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from streamfactory.spi import Problem
 
 _WORD_ENDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[._-]+")
 _SECRETIVE: Final = re.compile(
@@ -31,3 +38,26 @@ def clip(text: str) -> str:
     """Return a value for a message: masked, quoted and shortened."""
     shown = mask_value(text)
     return repr(shown) if len(shown) <= 80 else f"{shown[:77]!r}..."
+
+
+def masked_problems(problems: Iterable[Problem], texts: Iterable[str]) -> list[Problem]:
+    """Problems without what the references in the texts of properties stand for."""
+    found = set[str]().union(
+        *(values_to_mask(text) for text in texts if has_reference(text))
+    )
+    values = sorted(found, key=len, reverse=True)
+
+    def mask(text: str) -> str:
+        for value in values:
+            text = text.replace(value, MASK)
+        return text
+
+    return [
+        replace(
+            problem,
+            key=mask(problem.key),
+            what=mask(problem.what),
+            suggestion=problem.suggestion and mask(problem.suggestion),
+        )
+        for problem in problems
+    ]

@@ -105,6 +105,8 @@ class FileCheckpointStore(CheckpointStore):
         Raises:
             WriterFenced: permanent; another store has saved the instance meanwhile.
             CheckpointFailed: permanent; it was not saved, or may not be durable.
+            PositionRefused: permanent; it was not saved: the one that it would replace
+                cannot be read.
         """
         path = self._group(group) / f"{_safe('instance', instance)}{_SUFFIX}"
         body = {

@@ -1,0 +1,91 @@
+"""Checkpoints in a folder whose disk fails, is full, or cannot be written."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamfactory.spi import (
+    Checkpoint,
+    CheckpointFailed,
+    Partition,
+    Position,
+    PositionRefused,
+    StreamError,
+)
+from streamfactory.wiring.streams.checkpoints import FileCheckpointStore
+
+STEPS = [
+    (Path, "mkdir"),
+    (Path, "open"),
+    (Path, "replace"),
+    (os, "fsync"),
+    (os, "open"),
+    (fcntl, "flock"),
+]
+
+
+def at(offset: int) -> Checkpoint:
+    return Checkpoint(Position({Partition("t", 0): offset}), 1)
+
+
+def offsets(store: FileCheckpointStore) -> list[int]:
+    found = store.load("g")
+    return [n for one in found.values() for n in one.position.values()]
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EROFS, errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step[1])
+@pytest.mark.parametrize("calls", [0, 1, 2])
+def test_a_save_that_fails_is_an_error_and_leaves_the_old_or_the_new(
+    code: int, step: tuple[Any, str], calls: int, tmp_path: Path
+) -> None:
+    store, (owner, name) = FileCheckpointStore(tmp_path / "kept"), step
+    if name != "mkdir":
+        store.save("g", "i", at(1))
+        assert offsets(store) == [1]
+    real, left = getattr(owner, name), calls
+
+    def failing(*arguments: Any, **named: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise OSError(code, os.strerror(code))
+        return real(*arguments, **named)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(owner, name, failing)
+        failed: StreamError | None = None
+        try:
+            store.save("g", "i", at(2))
+        except (CheckpointFailed, PositionRefused) as error:
+            failed = error
+    if left < 0:
+        assert failed is not None
+        assert os.strerror(code) in str(failed)
+    assert offsets(store) in ([1], [2], [])
+    if failed is None:
+        assert offsets(store) == [2]
+    store.save("g", "i", at(3))
+    assert offsets(FileCheckpointStore(tmp_path / "kept")) == [3]
+    assert not list((tmp_path / "kept" / "g").glob(".*"))
+
+
+def test_a_failed_removal_of_what_was_not_saved_hides_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    store = FileCheckpointStore(tmp_path)
+    store.save("g", "i", at(1))
+    monkeypatch.setattr(os, "fsync", failing)
+    monkeypatch.setattr(Path, "unlink", failing)
+    with pytest.raises(CheckpointFailed, match="the previous one remains valid"):
+        store.save("g", "i", at(2))
+    assert offsets(FileCheckpointStore(tmp_path)) == [1]
