@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
+from streamfactory.arrowlog.clocks import BOUND
 from streamfactory.spi import (
     BatchValidator,
     StreamError,
@@ -192,6 +193,21 @@ class Log(WritableLog):
     def clock(self) -> float:
         """Return milliseconds since the epoch, by the clock of append times."""
 
+    def checked(self, now: float) -> float:
+        """Return a time of the clock, or another one where the clock runs ahead."""
+        return now
+
+    @abstractmethod
+    def report(self, what: str, instead: str) -> None:
+        """Warn once that a time runs ahead, and say what is used instead."""
+
+    def written(self, partition: int, offset: int) -> tuple[int, float] | None:
+        """Return when the rows of an offset were stored, and the offset after them.
+
+        In milliseconds, by the storage's clock; None if that is not known.
+        """
+        return None
+
     @abstractmethod
     def remembered(self) -> Mapping[str, RememberedWriter]:
         """Return what is stored of all writers.
@@ -322,10 +338,8 @@ class Log(WritableLog):
                 }
             )
         if retention.age is not None:
-            oldest = int(self.clock() - retention.age * 1000)
-            young = self.offsets_at(oldest, kept)
             latest = {partition.id: partition.latest for partition in bounds}
-            keep_from({i: latest[i] if at is None else at for i, at in young.items()})
+            keep_from(self._young(retention.age * 1000, kept, latest))
         moved = {
             partition: min(at, hold.get(partition, at))
             for partition, at in kept.items()
@@ -333,6 +347,46 @@ class Log(WritableLog):
         moved = {i: at for i, at in moved.items() if at > bounds[i].earliest}
         if moved:
             self.truncate(moved)
+
+    def _young(
+        self, age: float, kept: Mapping[int, int], latest: Mapping[int, int]
+    ) -> Mapping[int, int]:
+        """Return the first offset of each partition that is not older than an age.
+
+        A commit whose time contradicts the clock does not decide, nor does a clock
+        that contradicts the commits: see `checked`.
+
+        Args:
+            age: In milliseconds.
+            kept: The first offsets to consider.
+            latest: The latest offsets.
+        """
+
+        def first_at(time: float) -> dict[int, int]:
+            found = self.offsets_at(int(time), kept)
+            return {i: latest[i] if at is None else at for i, at in found.items()}
+
+        now = self.clock()
+        young = first_at(now - age)
+        if any(at > kept[i] for i, at in young.items()):
+            checked = self.checked(now)
+            if checked != now:
+                now, young = checked, first_at(checked - age)
+        for partition, at in first_at(now + BOUND).items():
+            if young[partition] >= at < latest[partition]:
+                what = f"the clock of a commit of partition {partition}"
+                self.report(what, "rows expire by the times of their files")
+                young[partition] = self._written_after(partition, at, now - age)
+        return young
+
+    def _written_after(self, partition: int, offset: int, oldest: float) -> int:
+        """Return the first offset from one on whose rows were stored after a time."""
+        while (found := self.written(partition, offset)) is not None:
+            end, written = found
+            if written > oldest:
+                break
+            offset = end
+        return offset
 
     def _newest(self, partition: PartitionBounds, most: int) -> int:
         """Return the first offset of the newest rows of so many bytes."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from bisect import bisect_right
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from streamfactory.arrowlog.checks import (
     check_schema,
     no_such_partition,
 )
+from streamfactory.arrowlog.clocks import LogClock
 from streamfactory.arrowlog.log import Log
 from streamfactory.arrowlog.memory_partition import MemoryPartition
 from streamfactory.arrowlog.stages import SoundStage
@@ -103,7 +103,9 @@ class MemoryLog(Log):
         self._staged: dict[str, _Sealed] = {}
         self._changed = threading.Condition()
         self._deleted = False
-        self._clock = clock or _wall_clock
+        self._clock = LogClock(name, clock)
+        self._appended_ms = 0
+        """Time of the last commit."""
 
     def bounds(self) -> Sequence[PartitionBounds]:
         with self._changed:
@@ -212,6 +214,7 @@ class MemoryLog(Log):
 
     def _append(self, attempts: Sequence[str], now: int) -> Mapping[int, range]:
         """Append staged rows, and return their offsets by partition."""
+        self._appended_ms = max(now, self._appended_ms)
         before = [stored.latest for stored in self._partitions]
         for attempt in attempts:
             for partition, rows in self._staged.pop(attempt).rows:
@@ -263,7 +266,10 @@ class MemoryLog(Log):
             return [(chunk.base, chunk.end, chunk.size) for chunk in chunks]
 
     def clock(self) -> float:
-        return self._clock()
+        return self._clock.now(self._appended_ms)
+
+    def report(self, what: str, instead: str) -> None:
+        self._clock.report(what, instead)
 
     def discard(self, staged: Staged) -> None:
         with self._changed:
@@ -331,7 +337,3 @@ class _MemoryStage(SoundStage):
 
     def discard(self) -> None:
         self._rows = []
-
-
-def _wall_clock() -> float:
-    return time.time() * 1000

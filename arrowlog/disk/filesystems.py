@@ -129,6 +129,14 @@ class FileSystemStorage(Storage):
                 raise FileNotFoundError(self._place(name))
             return int(info.size)
 
+    def written(self, name: str) -> float:
+        with self._translated(name):
+            info = self._system.get_file_info(self._path(name))
+            if info.type != fs.FileType.File:
+                raise FileNotFoundError(self._place(name))
+            # A system that has no times does not contradict any.
+            return time.time() * 1000 if info.mtime_ns is None else info.mtime_ns / 1e6
+
     def names(self, folder: str) -> Sequence[str]:
         found = [info.base_name for info in self._listed(folder)]
         return [name for name in found if TEMPORARY.fullmatch(name) is None]

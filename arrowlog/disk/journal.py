@@ -19,6 +19,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, Final, final
 
 from streamfactory.arrowlog.checks import no_such_partition
+from streamfactory.arrowlog.clocks import LogClock
 from streamfactory.arrowlog.disk.loading import hole, load
 from streamfactory.arrowlog.disk.names import record_name
 from streamfactory.arrowlog.disk.records import Record, is_intact
@@ -74,7 +75,7 @@ class Journal:
         self.name = name
         self.incarnation = incarnation
         self.storage = storage
-        self.now_ms = clock or _wall_clock
+        self.clock = LogClock(name, clock)
         self.publishing = threading.RLock()
         """Held by the publishing thread, which may acquire `_lock`."""
         self._lock = threading.RLock()
@@ -102,7 +103,7 @@ class Journal:
 
         By the clock, but never before the last one.
         """
-        return max(int(self.now_ms()), state.at)
+        return max(int(self.clock.now(state.at)), state.at)
 
     def publish(self, build: Callable[[State], Record | None]) -> bool:
         """Publish the next record.
@@ -294,7 +295,3 @@ class Journal:
     def _gone(self) -> TopicNotFound:
         msg = f"the topic {self.name!r} was deleted"
         return TopicNotFound(msg)
-
-
-def _wall_clock() -> float:
-    return time.time() * 1000

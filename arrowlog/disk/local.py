@@ -169,6 +169,10 @@ class LocalStorage(Storage):
         with _translated(self._place(name)):
             return self._folders.status(self._place(name)).st_size
 
+    def written(self, name: str) -> float:
+        with _translated(self._place(name)):
+            return self._folders.status(self._place(name)).st_mtime * 1000
+
     def names(self, folder: str) -> Sequence[str]:
         with _translated(self.root / folder):
             try:

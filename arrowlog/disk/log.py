@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Final, final
 import pyarrow as pa
 
 from streamfactory.arrowlog.checks import check_growth
+from streamfactory.arrowlog.clocks import BOUND
 from streamfactory.arrowlog.disk.commits import CommitQueue
 from streamfactory.arrowlog.disk.filestage import DiskFileStage
 from streamfactory.arrowlog.disk.format_lookup import fewer_partitions, format_named
 from streamfactory.arrowlog.disk.housekeeping import Housekeeper
+from streamfactory.arrowlog.disk.names import record_name
 from streamfactory.arrowlog.disk.reading import RowReader
 from streamfactory.arrowlog.disk.segments import RollingWriter
 from streamfactory.arrowlog.disk.staging import DiskStage, StagedFile
@@ -178,15 +180,45 @@ class DiskLog(Log):
         return self.journal.refreshed().writers
 
     def clock(self) -> float:
-        return self.journal.now_ms()
+        return self.journal.clock.now(self.journal.known.at)
+
+    def checked(self, now: float) -> float:
+        # The storage has a clock of its own: that of a server, or of the system.
+        state = self.journal.known
+        if now < state.at - BOUND:
+            return now
+        try:
+            written = self.storage.written(record_name(state.version))
+        except FileNotFoundError:  # of a snapshot
+            return now
+        ahead = state.at - written
+        if ahead <= BOUND:
+            return now
+        what = "the clock of this machine, or of the last writer,"
+        self.report(what, "the storage's time is used")
+        return now - ahead
+
+    def report(self, what: str, instead: str) -> None:
+        self.journal.clock.report(what, instead)
+
+    def written(self, partition: int, offset: int) -> tuple[int, float] | None:
+        run = self.journal.known_with(partition).index.find(partition, offset)
+        if run is None or run.file in self.journal.known.inline:
+            return None
+        try:
+            return run.end, self.storage.written(run.file)
+        except FileNotFoundError:  # merged
+            return None
 
     def sizes(self, partition: int) -> Sequence[tuple[int, int, int]]:
         return self.journal.refreshed().index.sizes(partition)
 
     def forget(self, idle: float, keep: str | None = None) -> None:
         def build(state: State) -> Record | None:
-            oldest = self.clock() - idle * 1000
-            forgotten = idle_writers(state.writers, oldest, keep)
+            now, millis = self.clock(), idle * 1000
+            forgotten = idle_writers(state.writers, now - millis, keep)
+            if forgotten and (checked := self.checked(now)) != now:
+                forgotten = idle_writers(state.writers, checked - millis, keep)
             return (
                 self.journal.record(state, forgotten=forgotten) if forgotten else None
             )

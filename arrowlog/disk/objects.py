@@ -141,6 +141,12 @@ class ObjectStorage(Storage):
         with self._client.asking(path) as (module, store):
             return int(module.head(store, path)["size"])
 
+    def written(self, name: str) -> float:
+        path = self._path(name)
+        with self._client.asking(path) as (module, store):
+            found: datetime = module.head(store, path)["last_modified"]
+            return found.timestamp() * 1000
+
     def names(self, folder: str) -> Sequence[str]:
         folders, blobs = self._listed(folder)
         return [*folders, *blobs]

@@ -122,6 +122,10 @@ class Storage(Blobs):
         """Bytes of a blob."""
 
     @abstractmethod
+    def written(self, name: str) -> float:
+        """When a blob was written: milliseconds since the epoch, by its own clock."""
+
+    @abstractmethod
     def names(self, folder: str) -> Sequence[str]:
         """Return the names of blobs and folders in a folder.
 

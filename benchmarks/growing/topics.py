@@ -123,7 +123,7 @@ def by_rows(folder: Path, most: int) -> Iterator[Curve]:
             some, rest = divmod(min(missing, 16 * LARGE), LARGE)
             append(log, [*[batch] * some, *([batch[:rest]] if rest else [])])
         log.compact()  # else it is the number of commits that grows
-        at = int(log.journal.now_ms())
+        at = int(log.clock())
         found["opening"][count] = least(lambda: open_log(place).bounds())
         found["tail"][count] = least(lambda: last_row(open_log(place)))
         by_time = least(lambda: open_log(place).offsets_at(at, [0]))  # noqa: B023

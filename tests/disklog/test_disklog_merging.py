@@ -18,6 +18,7 @@ from tests.proving.numbers import (
 )
 
 from streamfactory.arrowlog import Epoch
+from streamfactory.arrowlog.clocks import LogClock
 from streamfactory.arrowlog.disk import journal
 from streamfactory.arrowlog.disk.names import snapshots
 from streamfactory.arrowlog.disk.staging import BATCH_ROWS
@@ -278,7 +279,7 @@ def test_a_clock_that_goes_back_within_a_record_does_so_too(
             return self.ms
 
     log = store_factory().create("t", SCHEMA)
-    log.journal.now_ms = Falling(10_000)
+    log.journal.clock = LogClock("t", Falling(10_000))
     for n in range(5):
         append(log, {0: [n]})
     runs = log.journal.known.index.recent()
