@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import zmq
@@ -64,6 +65,6 @@ def test_a_subscriber_that_does_not_read_delays_no_other_where_messages_are_drop
     with streamfactory.open(reader, follow=True) as source, open_sink(writer) as sink:
         for epoch in range(epochs):
             numbers = range(epoch * many, epoch * many + many)
-            work = peers.run(lambda numbers=numbers: sink.put(rows(numbers)))
+            work = peers.run(partial(sink.put, rows(numbers)))
             assert numbers_of(source, many)[0] == [*numbers]
             work()
