@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from streamfactory.cli.mutating import mutated
 from streamfactory.cli.parameters import json_flag, one_definition
 from streamfactory.cli.results import count, table
 from streamfactory.cli.status import Status
 from streamfactory.conformance.benchmark import Figure, measure
 from streamfactory.conformance.limits import SECONDS
+from streamfactory.conformance.mutating import Plan, read_equivalents
 from streamfactory.conformance.report import FORMATS, Report, to_plain
 from streamfactory.conformance.runner import all_cases, decoder_cases, run
 from streamfactory.conformance.subject import (
@@ -91,6 +93,26 @@ log = logging.getLogger("streamfactory")
     help="Write the report there, and text here.",
 )
 @click.option(
+    "--mutate",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Plant N small defects in the backend instead; name those no case notices.",
+)
+@click.option(
+    "--mutate-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    default=3600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="When to plant no further defect.",
+)
+@click.option(
+    "--equivalents",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Changes that --mutate leaves out: TOML, each with a reason.",
+)
+@click.option(
     "--waivers",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
@@ -112,6 +134,9 @@ def conformance_command(
     time_limit: float,
     form: str,
     output: Path | None,
+    mutate: int | None,
+    mutate_limit: float,
+    equivalents: Path | None,
     waivers: Path | None,
 ) -> Status:
     """Prove the backend of a stream TYPE, or a decoder.
@@ -131,6 +156,17 @@ def conformance_command(
             msg = "--benchmark is for stream types."
             raise click.UsageError(msg)
         return _measured(printer, str(type_name).lower(), harness)
+    if mutate is not None:
+        if decoder is not None:
+            msg = "--mutate is for stream types."
+            raise click.UsageError(msg)
+        if harness is not None:
+            sys.path.append(str(Path.cwd()))
+        backend = _backend(str(type_name).lower(), harness, config)
+        chosen = [c for c in _chosen(all_cases(), only) if not (quick and c.slow)]
+        named = () if equivalents is None else read_equivalents(equivalents)
+        limits = (mutate, seed, time_limit, mutate_limit)
+        return mutated(printer, Plan(backend, chosen, harness, *limits, named))
     everything: list[Case[Any]] = (
         [*all_cases()] if decoder is None else [*decoder_cases()]
     )

@@ -1,9 +1,10 @@
-"""M1, M4: creation, growth and deletion of topics by the backend."""
+"""M3, M4: creation, growth, truncation and deletion of topics by the backend."""
 
 from __future__ import annotations
 
-from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
 from streamfactory.conformance.case import case
 from streamfactory.conformance.expectations import (
@@ -22,7 +23,14 @@ from streamfactory.spi import (
 from streamfactory.wiring.reading.source import Source
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyarrow import Schema
+
     from streamfactory.conformance.bench import Bench
+
+ADMINISTRATION: Final = "topics_are_created_grown_and_deleted"
+_MESSAGES: Final = 30
 
 
 @case(
@@ -31,25 +39,10 @@ if TYPE_CHECKING:
 )
 def topics_are_created_grown_and_deleted(bench: Bench) -> None:
     """The topic administration creates, refuses twice, grows and deletes a topic."""
-    if bench.backend.topic_admin is None:
-        msg = "no ability: topic_admin"
-        raise Excluded(msg)
     bench.create()
     name = f"{bench.topic}-made"
-    key = f"stream__{bench.backend.name}__topic__name"
-    made = bench.configured(**{key: name})
-    schema = None
-    if bench.backend.yields is not Yields.ENVELOPE:
-        schema = bench.provider().fetch_schema(bench.topic)
-    assert made.backend.topic_admin is not None
-    source = bench.closing(Source(made))
-    with closing(made.backend.topic_admin(made.config)) as admin:
-
-        def call(operation: str, *arguments: Any) -> None:
-            bench.note(f"admin.{operation}({', '.join(map(repr, arguments))})")
-            with source.guard.border():
-                getattr(admin, operation)(*arguments)
-
+    with _administration(bench, name) as (call, source):
+        schema = _schema(bench)
         call("create", name, schema, 2)
         expect(len(source.metadata.partitions()), 2, "partitions of the new topic")
         what = "the creation of an existing topic"
@@ -64,3 +57,113 @@ def topics_are_created_grown_and_deleted(bench: Bench) -> None:
         what = "metadata of a deleted topic"
         error = expect_error(StreamError, what, source.metadata.partitions)
         require(isinstance(error, TopicNotFound), f"a deleted topic is {error!r}")
+
+
+@case(
+    "M4",
+    claims=("replayable",),
+    hint="deletion removes by a pattern that matches other topics",
+    needs=(ADMINISTRATION,),
+)
+def deleting_a_topic_leaves_the_others(bench: Bench) -> None:
+    """Messages of a topic are there after another one was created and deleted."""
+    number = bench.create(messages=_MESSAGES)
+    before = bench.fetch_all(number)
+    # The one is the beginning of the other's name, in both ways.
+    for name in (f"{bench.topic}-made", bench.topic[:-1]):
+        with _administration(bench, name) as (call, _):
+            call("create", name, _schema(bench), 1)
+            call("delete", name)
+    expect(bench.fetch_all(number), before, "messages of the topic that was left")
+
+
+@case(
+    "M4",
+    hint="deletion leaves messages behind, which belong to the next topic of the name",
+    needs=(ADMINISTRATION,),
+)
+def a_topic_that_is_created_again_is_empty(bench: Bench) -> None:
+    """A topic that was deleted and created again has no message of the first."""
+    number = bench.create(messages=_MESSAGES)
+    schema = _schema(bench)
+    with _administration(bench, bench.topic) as (call, source):
+        before = source.metadata.partitions()
+        call("delete", bench.topic)
+        call("create", bench.topic, schema, len(before))
+        found = {info.partition.id: info for info in source.metadata.partitions()}
+        expect(sorted(found), [i.partition.id for i in before], "its partitions")
+        info = found[number]
+        expect(info.latest, info.earliest, "the latest offset of an empty partition")
+
+
+@case(
+    "M3",
+    claims=("replayable",),
+    hint="truncation counts messages instead of offsets, or includes the offset itself",
+    needs=(ADMINISTRATION,),
+)
+def truncation_deletes_what_lies_before(bench: Bench) -> None:
+    """After a truncation the topic has exactly the messages from its offset on."""
+    number = bench.create(messages=_MESSAGES)
+    before = bench.fetch_all(number)
+    kept = before[_MESSAGES // 3 :]
+    with _administration(bench, bench.topic) as (call, _):
+        try:
+            call("truncate", bench.topic, {number: kept[0][0]})
+        except Unsupported:
+            msg = "truncation is not supported"
+            raise Excluded(msg) from None
+    earliest = bench.bounds(number)[0]
+    require(earliest > before[0][0], "earliest has not moved")
+    expect(bench.fetch_all(number, earliest), kept, "messages after the truncation")
+
+
+@case(
+    "M4",
+    hint="a property is None, or an object that cannot be shown",
+    needs=(ADMINISTRATION,),
+)
+def facts_and_settings_can_be_shown(bench: Bench) -> None:
+    """Facts and settings of a topic are texts and numbers by name."""
+    bench.create(messages=1)
+    with _administration(bench, bench.topic) as (call, _):
+        for operation in ("facts", "settings"):
+            try:
+                found = call(operation, bench.topic)
+            except Unsupported:
+                bench.note(f"{operation} is not supported")
+                continue
+            shown = isinstance(found, Mapping) and all(
+                isinstance(name, str) and isinstance(value, str | int)
+                for name, value in found.items()
+            )
+            require(shown, f"{operation} returned {found!r}")
+
+
+@contextmanager
+def _administration(
+    bench: Bench, topic: str
+) -> Iterator[tuple[Callable[..., Any], Source]]:
+    """A function that calls operations by name, and the source of a topic."""
+    if bench.backend.topic_admin is None:
+        msg = "no ability: topic_admin"
+        raise Excluded(msg)
+    key = f"stream__{bench.backend.name}__topic__name"
+    made = bench.configured(**{key: topic})
+    assert made.backend.topic_admin is not None
+    source = bench.closing(Source(made))
+    with closing(made.backend.topic_admin(made.config)) as admin:
+
+        def call(operation: str, *arguments: Any) -> Any:
+            bench.note(f"admin.{operation}({', '.join(map(repr, arguments))})")
+            with source.guard.border():
+                return getattr(admin, operation)(*arguments)
+
+        yield call, source
+
+
+def _schema(bench: Bench) -> Schema | None:
+    """What topics are created with."""
+    if bench.backend.yields is Yields.ENVELOPE:
+        return None
+    return bench.provider().fetch_schema(bench.topic)

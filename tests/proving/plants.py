@@ -18,11 +18,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tests.proving.planting import plants_of
 from tests.proving.verdict import Verdict
 
+from streamfactory.conformance.mutations import mutations_of
+
 if TYPE_CHECKING:
-    from tests.proving.planting import Plant
+    from streamfactory.conformance.mutations import Mutation
 
 ROOT: Final = Path(__file__).parents[2]
 SECONDS: Final = 400
@@ -66,7 +67,7 @@ class Planted(NamedTuple):
     """A defect in a module, and the folders of tests that are to notice it."""
 
     module: str
-    plant: Plant
+    plant: Mutation
     tests: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -109,7 +110,7 @@ def chosen(tree: Path, count: int, seed: int) -> list[Planted]:
         Planted(module.relative_to(tree).as_posix(), plant, _tests(tests))
         for folder, tests in sorted(RESPONSIBLE.items())
         for module in sorted((tree / folder).rglob("*.py"))
-        for plant in plants_of(module.read_text(encoding="utf-8"))
+        for plant in mutations_of(module.read_text(encoding="utf-8"))
     ]
     return random.Random(seed).sample(pool, count)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 from tests.zoo.registry import caught_by, register
 
 from streamfactory.arrowlog import LogConsumer, LogMetadata
+from streamfactory.arrowlog.values import Epoch
 from streamfactory.backends.memory import streamfactory_backend
 from streamfactory.backends.memory.writing import MemoryTopicAdmin
 from streamfactory.conformance.specimens import redelivering
@@ -37,6 +38,7 @@ from streamfactory.spi import (
     NotAuthorized,
     OffsetOutOfRange,
     PermanentError,
+    Summary,
 )
 
 if TYPE_CHECKING:
@@ -307,6 +309,53 @@ class KeepsDeletedTopics(MemoryTopicAdmin):
 
     def delete(self, topic: str) -> None:
         pass
+
+
+@caught_by("deleting_a_topic_leaves_the_others")
+class DeletesByPrefix(MemoryTopicAdmin):
+    """Deleting a topic deletes all topics whose names begin with its name."""
+
+    def delete(self, topic: str) -> None:
+        super().delete(topic)
+        for name in self.store().names():
+            if name.startswith(topic):
+                super().delete(name)
+
+
+@caught_by("a_topic_that_is_created_again_is_empty")
+class LeavesMessagesBehind(MemoryTopicAdmin):
+    """A topic that is created again has the messages of the one that was deleted."""
+
+    _deleted: ClassVar[set[str]] = set()
+
+    def create(self, topic: str, schema: Any, partitions: int | None) -> None:
+        super().create(topic, schema, partitions)
+        if topic in self._deleted:
+            log = self.store().open(topic)
+            row = dict.fromkeys(schema.names, 1)
+            stage = log.stage("left")
+            stage.append(0, pa.RecordBatch.from_pylist([row], schema))
+            log.commit(Epoch(None, 0, [stage.seal()], Summary(1)))
+
+    def delete(self, topic: str) -> None:
+        super().delete(topic)
+        self._deleted.add(topic)
+
+
+@caught_by("truncation_deletes_what_lies_before")
+class TruncatesOneTooMany(MemoryTopicAdmin):
+    """Truncation deletes the message at the offset, too."""
+
+    def truncate(self, topic: str, before: Mapping[int, int]) -> None:
+        super().truncate(topic, {number: at + 1 for number, at in before.items()})
+
+
+@caught_by("facts_and_settings_can_be_shown")
+class HasUnknownFacts(MemoryTopicAdmin):
+    """A fact has no value."""
+
+    def facts(self, topic: str) -> Any:
+        return {**super().facts(topic), "bytes": None}
 
 
 # --- ends, servers and logins ---------------------------------------------------

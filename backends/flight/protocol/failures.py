@@ -12,13 +12,16 @@ from streamfactory.backends.flight.protocol.codec import decode, encode
 from streamfactory.backends.flight.protocol.messages import Failure
 from streamfactory.spi import (
     ConnectionFailed,
+    CorruptData,
     FormatRefused,
     IncarnationChanged,
     NotAuthorized,
     OffsetOutOfRange,
     Partition,
     PermanentError,
+    PluginError,
     PositionRefused,
+    StorageFailed,
     StreamError,
     StreamTimeout,
     TopicNotFound,
@@ -51,7 +54,12 @@ _STATUS: Final[tuple[tuple[type[StreamError], type[fl.FlightError]], ...]] = (
     (NotAuthorized, fl.FlightUnauthorizedError),
     (StreamTimeout, fl.FlightTimedOutError),
     (TransientError, fl.FlightUnavailableError),
+    (CorruptData, fl.FlightInternalError),
+    (StorageFailed, fl.FlightInternalError),
+    (PluginError, fl.FlightInternalError),
 )
+"""Others are `FlightServerError`, gRPC's UNKNOWN: Arrow's server sends no details
+beside the codes that would match a refused request."""
 _FOREIGN: Final[tuple[tuple[type[BaseException], type[StreamError]], ...]] = (
     (fl.FlightUnauthenticatedError, NotAuthorized),
     (fl.FlightUnauthorizedError, NotAuthorized),
