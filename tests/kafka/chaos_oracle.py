@@ -43,7 +43,8 @@ def judge_topics(place: Place) -> tuple[Verdict, Offsets]:
         total = sum(map(sum, found.values()))
         one.notes.append(
             f"kafka3: {topic} has {sum(map(len, found.values()))} rows of "
-            f"{len(wanted)}, sum {total} of {sum(wanted)}, {damaged} damaged: {one}"
+            f"{len(wanted)}, sum {total} of {sum(wanted)}, {damaged} damaged: "
+            f"lost={one.lost} twice={one.twice}"
         )
         verdict += one
         if topic == "b":
@@ -88,6 +89,7 @@ def judge_group(place: Place, protocol: str, offsets: Offsets) -> Verdict:
     verdict.lost = len(lost)
     verdict.notes.append(
         f"kafka3: group {protocol}: {len(floors)} members read {rows} rows of "
-        f"{sum(map(len, offsets.values()))}, {commits} commits: {verdict}"
+        f"{sum(map(len, offsets.values()))}, {commits} commits: "
+        f"lost={verdict.lost} twice={verdict.twice}"
     )
     return verdict
