@@ -17,10 +17,11 @@ from tests.kafka.jars import Unavailable, cached, java, locked
 from tests.proving.ports import free_port
 from tests.proving.shared import LEFT_TO_THE_WATCHER, Run, started_once, watched
 
-VERSION: Final = "3.3.3"
+VERSION: Final = "3.0.9"
+"""The last one that runs on Java 17, as the broker of the tests does."""
 ARTIFACT: Final = f"io.apicurio:apicurio-registry-app:{VERSION}:tar.gz:all"
 ARCHIVE: Final = f"apicurio-registry-app-{VERSION}-all.tar.gz"
-DIGEST: Final = "8bc6751c76d963734224b01d5e7f84ccb3cb61c87d3bd77c36c35f10a5cbed63"
+DIGEST: Final = "2b28181501a20cbf6efcd77f9b7153908fc01f3d3a7c32024c0bd9e1b04c8a43"
 API: Final = "/apis/ccompat/v7"
 """Path of the interface that Confluent's client uses."""
 _STARTED: Final = 120.0
@@ -79,7 +80,7 @@ def _start(run: Run) -> dict[str, Any]:
     command = [
         *(java(), "-Xmx384m", "-XX:TieredStopAtLevel=1"),
         *("-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={port}"),
-        *("-jar", str(installed() / "quarkus-run.jar")),
+        *("-jar", str(installed() / f"apicurio-registry-app-{VERSION}-runner.jar")),
     ]
     log = data / "server.log"
     process = watched(command, run.process, data, log)

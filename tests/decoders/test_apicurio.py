@@ -86,7 +86,7 @@ def test_what_is_written_is_read(
         values = writing.encode(ROWS)
     with closing(decoder(name, apicurio, topic, **strategy)) as reading:
         decoded = decode(reading, values)
-    assert decoded.errors == []
+    assert not decoded.errors
     assert decoded.rows.to_pylist() == ROWS.to_pylist()
 
 
@@ -99,7 +99,7 @@ def test_schemas_evolve_in_a_stream(apicurio: str, topic: str, name: str) -> Non
         new = writing.encode(ROWS)
     with closing(decoder(name, apicurio, topic)) as reading:
         decoded = decode(reading, pa.concat_arrays([old, new]))
-    assert decoded.errors == []
+    assert not decoded.errors
     assert decoded.rows["page"].to_pylist() == [None, None, "/", None]
 
 
