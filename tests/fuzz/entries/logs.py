@@ -160,6 +160,7 @@ class LogRecords(_Sealed):
     """Commit records."""
 
     NAME = "log-record"
+    SOUND = 0.35
     SHARE = 2
     PATTERN = "log/*.json"
 

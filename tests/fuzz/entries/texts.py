@@ -125,7 +125,7 @@ class PropertiesConfigs(_Config):
     """Java's properties."""
 
     NAME = "config-properties"
-    DAMAGES = 4
+    DAMAGES = 6
     SUFFIX = ".properties"
 
     def sound(self) -> Sequence[str]:
@@ -267,7 +267,7 @@ class QueryCheckpoints(_Text):
     def sound(self) -> Sequence[str]:
         # What a commit says is no offset: most texts are of offsets.
         offsets = [path for path in self._files if path.parent.name == "offsets"]
-        found = [path.read_bytes() for path in [*self._files, *offsets * 2]]
+        found = [path.read_bytes() for path in [*self._files, *offsets * 9]]
         return [one.decode() for one in found if not one.startswith(b"crc")]
 
     def take(self, data: bytes) -> None:
