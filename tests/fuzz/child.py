@@ -60,9 +60,8 @@ def main() -> None:
                 if finding is not None:
                     _write(log, {"finding": finding.to_plain(), "data": data.hex()})
                 elif number % _FLUSH == 0:
-                    _write(log, {"outcomes": judge.outcomes, "entry": entry.NAME})
-                    judge.outcomes.clear()
-            _write(log, {"outcomes": judge.outcomes, "entry": entry.NAME})
+                    _write_outcomes(log, judge, entry)
+            _write_outcomes(log, judge, entry)
             entry.close()
             progress.end(at + 1, -1)
 
@@ -77,6 +76,13 @@ def _inputs(
         return
     for number in range(begin, item["first"] + item["count"]):
         yield number, entry.make(random.Random(f"{seed}/{entry.NAME}/{number}"))
+
+
+def _write_outcomes(log: Any, judge: Judge, entry: Entry) -> None:
+    counts = {"outcomes": judge.outcomes, "accepted": judge.accepted}
+    _write(log, counts | {"entry": entry.NAME})
+    judge.outcomes.clear()
+    judge.accepted = 0
 
 
 def _write(log: Any, plain: dict[str, Any]) -> None:

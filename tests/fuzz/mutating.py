@@ -23,6 +23,8 @@ _EDGES: Final = (
     *(2**31 - 1, -(2**31), 2**31, 2**32 - 1, 2**32, 2**40, 2**53, 2**62),
     *(2**63 - 1, -(2**63), 536_870_915),
 )
+SOUND: Final = 0.2
+"""How many inputs have no damage: others differ from them in one place."""
 _WIDTHS: Final = (1, 2, 4, 4, 4, 8, 8)
 
 
@@ -84,7 +86,9 @@ def _damage(found: bytearray, chance: random.Random, other: bytes) -> None:
 
 
 def stream_of(seed: Seed, chance: random.Random, others: Sequence[Seed]) -> bytes:
-    """A stream with damage of any kind."""
+    """A stream with damage of any kind; some are sound, of every type."""
+    if chance.random() < SOUND:
+        return seed.stream
     how = chance.randrange(5)
     if seed.amplifies and chance.random() < 0.5:
         return seed.stream
@@ -142,7 +146,9 @@ def order_of(seed: Seed, chance: random.Random, others: Sequence[Seed]) -> bytes
 
 
 def random_of(seed: Seed, chance: random.Random, others: Sequence[Seed]) -> bytes:
-    """A random-access file with damage of any kind."""
+    """A random-access file with damage of any kind; some are sound."""
+    if chance.random() < SOUND:
+        return seed.random
     other = chance.choice(others).random
     if seed.amplifies and chance.random() < 0.5:
         return seed.random
@@ -313,6 +319,41 @@ def json_of(plain: Any, chance: random.Random) -> str:
         # What was repeated is no longer the same object: nothing holds itself.
         found = json.loads(json.dumps(_damaged_value(found, chance)))
     return json.dumps(found)
+
+
+def varied_json(plain: Any, chance: random.Random, *, values: bool = True) -> str:
+    """JSON as another program would write it: order, spaces, escapes, values.
+
+    Args:
+        plain: What it says.
+        chance: Chooses.
+        values: Whether numbers and booleans are others, of the same kind.
+    """
+    found = _varied(plain, chance) if values else plain
+    if isinstance(found, dict):
+        items = list(found.items())
+        chance.shuffle(items)
+        found = dict(items)
+    return json.dumps(
+        found,
+        ensure_ascii=chance.random() < 0.5,
+        separators=chance.choice(((",", ":"), (", ", ": "), (" ,\n", "\t: "))),
+    )
+
+
+def _varied(value: Any, chance: random.Random) -> Any:
+    if isinstance(value, bool):
+        return chance.random() < 0.5
+    if isinstance(value, int):
+        return chance.choice((value, 0, 1, -1, chance.getrandbits(31), 2**31 - 1))
+    if isinstance(value, float):
+        return chance.choice((value, 0.0, -1.5, chance.random(), 1e100))
+    if isinstance(value, dict):
+        return {key: _varied(each, chance) for key, each in value.items()}
+    if isinstance(value, list):
+        many = value * chance.choice((1, 1, 2, 5))
+        return [_varied(each, chance) for each in many]
+    return value
 
 
 def _damaged_value(value: Any, chance: random.Random) -> Any:

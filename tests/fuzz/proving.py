@@ -77,14 +77,17 @@ def prove(rounds: int, seed: int, root: Path) -> Verdict:
     """Feed so many rounds of inputs."""
     report = campaign(rounds * ROUND, seed, root, Path.cwd() / ".fuzz")
     notes = [
-        f"fuzz {entry}: {count} inputs, {report.seconds[entry]:.0f} s, "
+        f"fuzz {entry}: {count} inputs, {report.share(entry):.0%} accepted, "
+        f"{report.seconds[entry]:.0f} s, "
         + ", ".join(f"{n} {what}" for what, n in report.outcomes[entry].most_common(5))
         for entry, count in sorted(report.inputs.items())
     ]
     found = sum(kept.count for kept in report.kept.values())
     notes += str(report).splitlines()
+    unbalanced = report.unbalanced()
+    notes += [f"fuzz generator {text}, not 20 to 80 %" for text in unbalanced]
     return Verdict(
         inputs=report.inputs.total(),
-        findings=found + report.left_out.total(),
+        findings=found + report.left_out.total() + len(unbalanced),
         notes=notes,
     )

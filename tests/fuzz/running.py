@@ -30,6 +30,10 @@ BUSY: Final = 20.0
 _WAITING: Final = 120.0
 """Seconds that one input may take on a machine that is busy with something else."""
 _POLL: Final = 0.1
+_MEASURED: Final = 200
+"""Inputs from which on the share of accepted ones is judged."""
+_LEAST_SHARE: Final = 0.2
+_MOST_SHARE: Final = 0.8
 _DEATHS: Final = 25
 """Of children of one entry point, after which the rest of its inputs is left out."""
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
@@ -78,10 +82,31 @@ class Report:
         default_factory=lambda: defaultdict(Counter)
     )
     """By entry point: how often inputs were accepted, and with which code refused."""
+    accepted: Counter[str] = field(default_factory=Counter)
+    """Messages that were accepted, by entry point."""
     seconds: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
     """Inputs that were not fed, because too many before them killed a child."""
     kept: dict[tuple[str, str, str], Kept] = field(default_factory=dict)
+
+    def share(self, entry: str) -> float:
+        """The share of accepted ones among the messages of an entry point.
+
+        Where nearly all are refused, what is behind the first check is not reached;
+        where nearly none are, nothing is damaged.
+        """
+        return self.accepted[entry] / max(1, self.inputs[entry])
+
+    def unbalanced(self) -> list[str]:
+        """Generators whose share of accepted messages is too small or too large."""
+        from tests.fuzz.entries.every import ENTRIES
+
+        return [
+            f"{name}: {self.share(name):.0%} of {count} inputs are accepted"
+            for name, count in self.inputs.items()
+            if count >= _MEASURED and not ENTRIES[name].TOLERANT
+            if not _LEAST_SHARE <= self.share(name) <= _MOST_SHARE
+        ]
 
     @property
     def good(self) -> bool:
@@ -89,6 +114,7 @@ class Report:
 
     def add(self, other: Report) -> None:
         self.inputs += other.inputs
+        self.accepted += other.accepted
         self.seconds += other.seconds
         self.left_out += other.left_out
         self.kept |= other.kept
@@ -232,6 +258,7 @@ class Run:
                 found[plain["finding"]["entry"]] += 1
             else:
                 self.report.outcomes[plain["entry"]].update(plain["outcomes"])
+                self.report.accepted[plain["entry"]] += plain["accepted"]
                 found[plain["entry"]] += sum(plain["outcomes"].values())
         for entry, count in found.items():
             share = count / max(1, found.total())

@@ -47,6 +47,7 @@ def test_no_damaged_input_does_harm(
         assert report.inputs[item.entry] == fed
         # As many answers as calls: none of them was left out.
         assert report.outcomes[item.entry].total() == item.count
+    assert not report.unbalanced()
     outcomes = sum((report.outcomes[item.entry] for item in items), start=_none())
     assert outcomes["accepted"], "nothing was accepted: all damage was too large"
 
@@ -64,7 +65,7 @@ def test_planted_defects_are_found_kept_and_repeated(
     place.mkdir()
     # With this seed each of them is met, and those that kill a child once.
     items = [Item("position", 8), Item("config-toml", 5)]
-    report = Run(items, 243, place, seeds, keep, planted=True, busy=1).run()
+    report = Run(items, 569, place, seeds, keep, planted=True, busy=1).run()
     kept = {kept.finding.kind: kept for kept in report.kept.values()}
     assert kept.keys() == DEFECTS.keys(), f"{report.outcomes}\n{report}"
     assert {one.finding.entry for one in kept.values()} == {"position"}

@@ -66,6 +66,8 @@ class Judge:
         self._entry = entry
         self.outcomes: Counter[str] = Counter()
         """How often each came of an input: ``accepted``, or the code of an error."""
+        self.accepted = 0
+        """Messages of all inputs that were accepted."""
 
     def feed(self, number: int, data: bytes) -> Finding | None:
         """Feed one input."""
@@ -117,6 +119,7 @@ class Judge:
                 raise
             return "untyped", _signature(error), _stack(error)
         self.outcomes["accepted"] += 1
+        self.accepted += self._entry.accepted()
         return None
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from streamfactory.wiring.config.settled import Configured
 
+VARIED: float = 0.4
+"""How many inputs are sound, and differ: what is behind the first check is reached."""
 _AMPLIFIED: float = 0.02
 """How many inputs are made of what grows: these are slow."""
 
@@ -37,6 +39,8 @@ class Entry(ABC):
     NAME: ClassVar[str]
     SHARE: ClassVar[int] = 1
     """How many inputs it gets, in relation to others."""
+    TOLERANT: ClassVar[bool] = False
+    """Whether damage is no reason to refuse: nearly all inputs are accepted."""
     MESSAGES: ClassVar[int] = 1
     """How many inputs go in at once, each damaged by itself."""
 
@@ -64,6 +68,10 @@ class Entry(ABC):
     def check(self) -> str | None:
         """What an input did that it may not; None where all is well."""
         return None
+
+    def accepted(self) -> int:
+        """Accepted messages of the last input, which was not refused as a whole."""
+        return self.MESSAGES
 
     def close(self) -> None:  # noqa: B027 - most have nothing
         """Close what `prepare` opened."""

@@ -20,7 +20,7 @@ from tests.decoders.test_protobuf import MANY, SCALARS, Types, add
 from tests.fuzz import mutating
 from tests.fuzz.columns import batch_of, columns
 from tests.fuzz.corpus import Seed, write_stream
-from tests.fuzz.entries.base import Entry
+from tests.fuzz.entries.base import VARIED, Entry
 from tests.fuzz.ipc import END
 
 from streamfactory.decoders import arrow, avro, csv, protobuf, text
@@ -78,8 +78,15 @@ class _Decoding(Entry):
     def damaged(self, chance: random.Random) -> bytes:
         """A damaged message."""
 
+    def varied(self, chance: random.Random) -> bytes:
+        """A sound message."""
+        return self.good()
+
     def make(self, chance: random.Random) -> bytes:
-        found = [self.damaged(chance) for _ in range(self.MESSAGES)]
+        found = [
+            self.varied(chance) if chance.random() < VARIED else self.damaged(chance)
+            for _ in range(self.MESSAGES)
+        ]
         return b"".join(struct.pack("<I", len(one)) + one for one in found)
 
     def feed(self, data: bytes) -> Generator[pa.RecordBatch]:
@@ -94,8 +101,13 @@ class _Decoding(Entry):
             assert decoded.rows.schema.equals(decoder.schema()), "another schema"
             wrong = contradiction(decoded, len(values))
             assert wrong is None, wrong
+            bad = {e.message for e in decoded.errors if e.message % 2}
+            self._accepted = len(values) // 2 - len(bad)
             refused = [error.what for error in decoded.errors if not error.message % 2]
             assert not refused, f"a sound neighbour is refused: {refused[:1]}"
+
+    def accepted(self) -> int:
+        return self._accepted  # by the last decoder
 
     def close(self) -> None:
         for decoder in self.decoders:
@@ -136,7 +148,10 @@ class JsonDecoding(_Decoding):
         if chance.random() < 0.5:
             plain = mutating.json_of(_OBJECT, chance)
             return plain.encode("utf-8", "surrogatepass")
-        return mutating.text_of(self.good(), chance)
+        return mutating.text_of(self.varied(chance), chance)
+
+    def varied(self, chance: random.Random) -> bytes:
+        return mutating.varied_json(_OBJECT, chance).encode()
 
 
 class CsvDecoding(_Decoding):
@@ -276,6 +291,8 @@ class AvroSchemas(Entry):
     NAME = "avro-schema"
 
     def make(self, chance: random.Random) -> bytes:
+        if chance.random() < VARIED:
+            return mutating.varied_json(_AVRO, chance, values=False).encode()
         if chance.random() < 0.5:
             return mutating.text_of(json.dumps(_AVRO).encode(), chance)
         return mutating.json_of(_AVRO, chance).encode("utf-8", "surrogatepass")
@@ -379,6 +396,8 @@ class Descriptors(Entry):
         self._good, self._message = self.path.read_bytes(), _message(types)
 
     def make(self, chance: random.Random) -> bytes:
+        if chance.random() < VARIED:
+            return self._good
         return _of_wire(self._good, chance)
 
     def feed(self, data: bytes) -> Generator[pa.RecordBatch]:
@@ -504,7 +523,11 @@ class PackedPayloads(Entry):
             values = pa.array([data[1:], None, data[1:5]], pa.binary())
             opened, bad = Payloads(codec, 2**20).open(values)
             assert opened.null_count == 1 + len(bad), "a bad payload is not null"
+            self._accepted = int(opened[0].is_valid)
             yield pa.record_batch([opened], names=["value"])
+
+    def accepted(self) -> int:
+        return self._accepted
 
 
 class _Answering(ThreadingHTTPServer):
@@ -560,7 +583,9 @@ class RegistryAnswers(Entry):
         )
 
     def make(self, chance: random.Random) -> bytes:
-        if chance.random() < 0.5:
+        if chance.random() < VARIED:
+            answer = mutating.varied_json(self._answer, chance, values=False).encode()
+        elif chance.random() < 0.5:
             answer = mutating.json_of(self._answer, chance).encode(
                 "utf-8", "surrogatepass"
             )

@@ -11,7 +11,9 @@ from tests.fuzz.entries import (
     kept,
     letters,
     logs,
+    pages,
     sockets,
+    tables,
     texts,
     zeromq,
 )
@@ -62,6 +64,13 @@ GROUPS: Final[dict[str, tuple[type[Entry], ...]]] = {
         logs.LogIndexes,
         logs.LogKeeping,
     ),
+    "tables": (
+        tables.DeltaTables,
+        tables.DeltaMappedTables,
+        tables.IcebergTables,
+        tables.HudiTables,
+    ),
+    "pages": (pages.PageActions,),
     "decoders": (
         decoding.ArrowDecoding,
         decoding.JsonDecoding,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import zlib
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -22,7 +23,7 @@ from streamfactory.transfer.inputs.formats import open_input
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     Step = Callable[[], None]
     """Changes the file while it is read."""
@@ -200,7 +201,12 @@ class JsonInputs(_Input):
     FORM = "json"
 
     def make(self, chance: random.Random) -> bytes:
-        return mutating.text_of(_LINES * chance.choice((1, 3)), chance)
+        lines = _LINES * chance.choice((1, 3))
+        if chance.random() < 0.25:
+            plain = map(json.loads, lines.splitlines())
+            varied = (mutating.varied_json(one, chance, values=False) for one in plain)
+            return "\n".join(one.replace("\n", " ") for one in varied).encode()
+        return mutating.text_of(lines, chance)
 
 
 class ArrowInputs(_Input):
@@ -227,8 +233,7 @@ class ParquetInputs(_Input):
         self._files = _parquet_files()
 
     def make(self, chance: random.Random) -> bytes:
-        other = chance.choice(self._files)
-        return mutating.bytes_of(chance.choice(self._files), chance, other)
+        return _parquet(self._files, chance)
 
 
 class ForeignParquet(_Foreign):
@@ -243,8 +248,7 @@ class ForeignParquet(_Foreign):
         self._files = _parquet_files()
 
     def make(self, chance: random.Random) -> bytes:
-        other = chance.choice(self._files)
-        return mutating.bytes_of(chance.choice(self._files), chance, other)
+        return _parquet(self._files, chance)
 
 
 def _parquet_files() -> list[bytes]:
@@ -252,7 +256,21 @@ def _parquet_files() -> list[bytes]:
     found = []
     table = pa.Table.from_batches([batch_of(*names)])
     for codec in ("none", "snappy", "zstd"):
-        sink = io.BytesIO()
-        pa.parquet.write_table(table, sink, compression=codec)
-        found.append(sink.getvalue())
+        for page, words, size in (("1.0", True, 3), ("2.0", False, 1000)):
+            sink = io.BytesIO()
+            pa.parquet.write_table(
+                table,
+                sink,
+                compression=codec,
+                data_page_version=page,
+                use_dictionary=words,
+                row_group_size=size,
+            )
+            found.append(sink.getvalue())
     return found
+
+
+def _parquet(files: Sequence[bytes], chance: random.Random) -> bytes:
+    """One of the files; most are damaged."""
+    sound, other = chance.choice(files), chance.choice(files)
+    return sound if chance.random() < 0.25 else mutating.bytes_of(sound, chance, other)

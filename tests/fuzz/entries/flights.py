@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.flight as fl
 from tests.fuzz import mutating
-from tests.fuzz.entries.base import Entry
+from tests.fuzz.entries.base import VARIED, Entry
 
 from streamfactory.arrowlog import Epoch, PartitionBounds
 from streamfactory.backends.flight.client.checkpoints import RemoteCheckpointStore
@@ -59,6 +59,10 @@ _DESCRIPTORS: Final = 150
 """More than at the beginning: a log on disk keeps 64 folders open, and gRPC some."""
 _THREADS: Final = 40
 """More than at the beginning: gRPC keeps some."""
+_ATTEMPT: Final = "attempt-of-an-input"
+"""Stands for an attempt, or a writer, of its own for each input."""
+_PARTS: Final = ("command", "metadata", "stream")
+"""What is damaged of an upload: one part, so that the others are reached."""
 _TEXT: Final = Position({Partition(TOPIC, 0): 3}, {Partition(TOPIC, 0): "i"}).to_json()
 
 REQUESTS: Final[dict[str, tuple[Any, ...]]] = {
@@ -144,10 +148,11 @@ class Replies:
 
 
 def damaged(message: Any, chance: random.Random) -> bytes:
-    """The bytes of a message, damaged; now and then sound."""
+    """The bytes of a message, damaged; many are sound, and differ."""
     data = encode(message)
-    if chance.random() < 0.1:
-        return data
+    if chance.random() < VARIED:
+        plain = json.loads(data)
+        return mutating.varied_json(plain, chance, values=False).encode()
     if chance.random() < 0.7:
         return mutating.json_of(json.loads(data), chance).encode("utf-8", "replace")
     return mutating.text_of(data, chance)
@@ -199,7 +204,7 @@ class _Service(Entry):
     def call(self, function: Callable[[], Any]) -> Any:
         """Call a handler of the service, and raise what the client would."""
         self.count += 1
-        if self.count % 50 == 0:
+        if self.count % 10 == 0:
             self.refill()
         try:
             return function()
@@ -245,13 +250,13 @@ class FlightActions(_Service):
     def commit(self, chance: random.Random) -> m.Commit:
         """A commit whose rows travel with it."""
         stream = mutating.stream_of(self.seed(chance), chance, self._plain)
-        if chance.random() < 0.5:
+        if chance.random() < 0.7:
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, SCHEMA) as writer:
                 part = {b"part": damaged(m.Part(0), chance)}
                 writer.write_batch(ROWS, custom_metadata=part)
             stream = sink.getvalue().to_pybytes()
-            if chance.random() < 0.7:
+            if chance.random() < 0.4:
                 stream = mutating.bytes_of(stream, chance)
         inline = {"inline": base64.b64encode(stream).decode()}
         sealed = m.Sealed("a", (inline,))
@@ -354,21 +359,22 @@ class FlightUploads(_Service):
         self.open = [seed for seed in self._plain if seed.name.endswith(" None")]
 
     def make(self, chance: random.Random) -> bytes:
-        kind = chance.choice(("stage", "stage", "plain"))
-        stage = m.Stage(TOPIC, "a")
-        command = damaged(stage, chance) if chance.random() < 0.3 else encode(stage)
+        kind, at = chance.choice(("stage", "stage", "plain")), chance.choice(_PARTS)
+        stage, part = m.Stage(TOPIC, _ATTEMPT), m.Part(0)
+        command = damaged(stage, chance) if at == "command" else encode(stage)
         if kind == "plain":
-            command = chance.choice((b"t", b"t\0001", b"new", b"t\0-1", b"\xff"))
-        part = m.Part(0)
-        metadata = damaged(part, chance) if chance.random() < 0.5 else encode(part)
-        if chance.random() < 0.5:
+            paths = (b"t", b"t\0001", b"new", b"t\0-1", b"\xff")
+            command = chance.choice(paths if at == "command" else paths[:3])
+        metadata = damaged(part, chance) if at == "metadata" else encode(part)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, SCHEMA) as writer:
+            for _ in range(3):
+                writer.write_batch(ROWS)
+        stream = sink.getvalue().to_pybytes()
+        if at == "stream" and chance.random() < 0.5:
+            stream = mutating.bytes_of(stream, chance)
+        elif at == "stream":
             stream = mutating.stream_of(chance.choice(self.open), chance, self._plain)
-        else:
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, SCHEMA) as writer:
-                for _ in range(3):
-                    writer.write_batch(ROWS)
-            stream = mutating.bytes_of(sink.getvalue().to_pybytes(), chance)
         return packed(kind, command, packed("", metadata, stream))
 
     def feed(self, data: bytes) -> Generator[pa.RecordBatch]:
@@ -377,6 +383,7 @@ class FlightUploads(_Service):
         if kind == "plain":
             descriptor = fl.FlightDescriptor.for_path(*command.split(b"\0"))
         else:
+            command = command.replace(_ATTEMPT.encode(), b"a%d" % self.count)
             descriptor = fl.FlightDescriptor.for_command(command)
         try:
             upload = Upload(stream, metadata)
@@ -397,14 +404,13 @@ class FlightSessions(FlightUploads):
     def make(self, chance: random.Random) -> bytes:
         session = m.CommitSession(
             topic=TOPIC,
-            writer="w",
+            writer=_ATTEMPT,
             instance="i",
             writer_memory_ms=1000,
             retention=m.Retention(None, 5),
         )
-        command = encode(session)
-        if chance.random() < 0.3:
-            command = damaged(session, chance)
+        at = chance.choice(_PARTS)
+        command = damaged(session, chance) if at == "command" else encode(session)
         parts = (m.PartRows(0, 1), m.PartRows(1, 2))
         epoch = chance.randrange(1 << 40)
         request = m.CommitRows(
@@ -412,24 +418,25 @@ class FlightSessions(FlightUploads):
             rows=3,
             sums={"crc": Digest(1)},
             position=_TEXT,
-            attempt="a",
+            attempt=_ATTEMPT,
             parts=parts,
         )
-        metadata = (
-            damaged(request, chance) if chance.random() < 0.6 else encode(request)
-        )
+        metadata = damaged(request, chance) if at == "metadata" else encode(request)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, SCHEMA) as writer:
             writer.write_batch(ROWS)
         stream = sink.getvalue().to_pybytes()
-        if chance.random() < 0.5:
+        if at == "stream":
             stream = mutating.bytes_of(stream, chance)
         return packed("session", command, packed("", metadata, stream))
 
     def feed(self, data: bytes) -> Generator[pa.RecordBatch]:
         _, command, rest = unpacked(data)
         _, metadata, stream = unpacked(rest)
+        own = b"a%d" % self.count
+        command = command.replace(_ATTEMPT.encode(), own)
         descriptor = fl.FlightDescriptor.for_command(command)
+        metadata = metadata.replace(_ATTEMPT.encode(), own)
         try:
             upload = Upload(stream, metadata)
         except (pa.ArrowException, OSError, EOFError):
@@ -532,6 +539,7 @@ class FlightFailures(Entry):
     """Errors of a hostile server."""
 
     NAME = "flight-failures"
+    TOLERANT = True  # what is no failure of ours is an error without its members
 
     def make(self, chance: random.Random) -> bytes:
         failure = m.Failure("offset_out_of_range", "what", "do", "t", 0, 5, 1, 3)

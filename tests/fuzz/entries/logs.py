@@ -79,6 +79,8 @@ class _Log(Entry):
     FORMAT = "arrow"
     CARRIED = False
     """Whether the rows are within the records."""
+    SOUND = 0.25
+    """How many files stay as they were."""
 
     def prepare(self) -> None:
         self._sound = self.folder / "sound"
@@ -105,7 +107,9 @@ class _Log(Entry):
     def make(self, chance: random.Random) -> bytes:
         number = chance.randrange(len(self.files))
         content = (self._sound / self.files[number]).read_bytes()
-        return bytes([number]) + self.damaged(content, chance)
+        if chance.random() >= self.SOUND:
+            content = self.damaged(content, chance)
+        return bytes([number]) + content
 
     def damaged(self, content: bytes, chance: random.Random) -> bytes:
         """What stands in the file's place."""
@@ -156,6 +160,7 @@ class LogRecords(_Sealed):
     """Commit records."""
 
     NAME = "log-record"
+    SOUND = 0.35
     SHARE = 2
     PATTERN = "log/*.json"
 
@@ -164,6 +169,8 @@ class LogSnapshots(_Sealed):
     """Snapshots."""
 
     NAME = "log-snapshot"
+    TOLERANT = True  # the records before it are read instead
+    SOUND = 0.0
     SHARE = 2
     PATTERN = "log/*.snapshot"
     EPOCHS = _MANY
@@ -173,6 +180,7 @@ class LogKeeping(_Sealed):
     """Records and snapshots, in the way of whoever compacts and verifies a topic."""
 
     NAME = "log-keeping"
+    SOUND = 0.0
     PATTERN = "log/*"
     EPOCHS = _MANY
 
@@ -194,6 +202,7 @@ class LogIndexes(_Log):
     """Parts of the index, which are Arrow files."""
 
     NAME = "log-index"
+    SOUND = 0.0
     PATTERN = "index/*"
     EPOCHS = _MANY
 
@@ -275,6 +284,8 @@ class LogStagedFiles(Entry):
         mine = self._written(self._rows, chance)
         other = self._written(chance.choice(self._others), chance)
         how = chance.random()
+        if how > 0.55:
+            return mine
         if how < 0.1:
             return mine[: chance.randrange(len(mine))]
         if how < 0.3:  # the footer of another file

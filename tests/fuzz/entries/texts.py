@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tests.fuzz import mutating
-from tests.fuzz.entries.base import Entry
+from tests.fuzz.entries.base import VARIED, Entry
 
 from streamfactory.backends.kafka.markers import Marker
 from streamfactory.spark.checkpoints.places import Place
@@ -16,7 +16,7 @@ from streamfactory.spark.checkpoints.record import read_record
 from streamfactory.spark.checkpoints.resolving import Reset
 from streamfactory.spark.pipelines.definition import read_pipeline
 from streamfactory.spark.pipelines.detection import is_pipeline
-from streamfactory.spi import Position
+from streamfactory.spi import ConfigError, Position
 from streamfactory.spi.arrowjson import parse_schema
 from streamfactory.wiring.config.catalogue import read_definitions
 from streamfactory.wiring.config.configure import inspect
@@ -36,6 +36,9 @@ _DATA: Final = _ROOT / "tests" / "data"
 class _Text(Entry):
     """Text, damaged as text or, where it is JSON, as JSON."""
 
+    DAMAGES: ClassVar[int] = 1
+    """How often a text is damaged: more often where most damage is allowed."""
+
     def prepare(self) -> None:
         self.texts = [text.encode() for text in self.sound()]
 
@@ -45,6 +48,8 @@ class _Text(Entry):
 
     def make(self, chance: random.Random) -> bytes:
         text = chance.choice(self.texts)
+        if chance.random() < VARIED:
+            return _varied(text, chance)
         if text.startswith(b"{") and chance.random() < 0.5:
             try:
                 plain = json.loads(text)
@@ -53,7 +58,9 @@ class _Text(Entry):
             else:
                 damaged = mutating.json_of(plain, chance)
                 return damaged.encode("utf-8", "surrogatepass")
-        return mutating.text_of(text, chance, chance.choice(self.texts))
+        for _ in range(self.DAMAGES):
+            text = mutating.text_of(text, chance, chance.choice(self.texts))
+        return text
 
     def feed(self, data: bytes) -> Generator[pa.RecordBatch]:
         self.take(data)
@@ -62,6 +69,15 @@ class _Text(Entry):
     def take(self, data: bytes) -> None:
         """Hand the text in."""
         raise NotImplementedError
+
+
+def _varied(text: bytes, chance: random.Random) -> bytes:
+    """The same in other bytes; text that is not JSON as it is."""
+    try:
+        plain = json.loads(text)
+    except ValueError:
+        return text
+    return mutating.varied_json(plain, chance, values=False).encode()
 
 
 class _Config(_Text):
@@ -109,6 +125,7 @@ class PropertiesConfigs(_Config):
     """Java's properties."""
 
     NAME = "config-properties"
+    DAMAGES = 6
     SUFFIX = ".properties"
 
     def sound(self) -> Sequence[str]:
@@ -176,8 +193,14 @@ class Schemas(_Text):
     def take(self, data: bytes) -> None:
         try:
             parse_schema(data.decode("utf-8", "replace"))
-        except ValueError:
-            return  # what an option's validator shows to a user
+        except ValueError as error:  # what an option's validator shows to a user
+            raise ConfigError(str(error)) from None
+
+
+def _positions() -> list[str]:
+    """Positions as they are written; a fixture says what each contains, too."""
+    files = sorted(_DATA.glob("positions/*.json"))
+    return [str(json.loads(path.read_text())["text"]) for path in files]
 
 
 class Positions(_Text):
@@ -186,7 +209,7 @@ class Positions(_Text):
     NAME = "position"
 
     def sound(self) -> Sequence[str]:
-        return [path.read_text() for path in sorted(_DATA.glob("positions/*.json"))]
+        return _positions()
 
     def take(self, data: bytes) -> None:
         text = data.decode("utf-8", "replace")
@@ -213,13 +236,9 @@ class GroupCheckpoints(_Text):
     NAME = "checkpoint-group"
 
     def sound(self) -> Sequence[str]:
-        positions = [
-            json.loads(path.read_text())
-            for path in sorted(_DATA.glob("positions/*.json"))
-        ]
         return [
-            json.dumps({"version": 1, "generation": 3, "position": position})
-            for position in positions
+            json.dumps({"version": 1, "generation": 3, "position": json.loads(text)})
+            for text in _positions()
         ]
 
     def take(self, data: bytes) -> None:
@@ -246,7 +265,9 @@ class QueryCheckpoints(_Text):
         super().prepare()
 
     def sound(self) -> Sequence[str]:
-        found = [path.read_bytes() for path in self._files]
+        # What a commit says is no offset: most texts are of offsets.
+        offsets = [path for path in self._files if path.parent.name == "offsets"]
+        found = [path.read_bytes() for path in [*self._files, *offsets * 9]]
         return [one.decode() for one in found if not one.startswith(b"crc")]
 
     def take(self, data: bytes) -> None:
@@ -255,10 +276,10 @@ class QueryCheckpoints(_Text):
             (self.folder / folder / "0").write_bytes(data)
         (self.folder / "metadata").write_bytes(self._metadata)
         query = read_query(Place.of(str(self.folder)))
-        _refused_or(lambda: query.batch(0))
         _refused_or(lambda: query.watermark)
         (self.folder / "metadata").write_bytes(data)
-        read_query(Place.of(str(self.folder)))
+        _refused_or(lambda: read_query(Place.of(str(self.folder))))
+        query.batch(0)
 
 
 class PipelineRecords(_Text):
@@ -284,13 +305,12 @@ class KafkaMarkers(_Text):
     NAME = "kafka-marker"
 
     def sound(self) -> Sequence[str]:
-        positions = sorted(_DATA.glob("positions/*.json"))
         body = {
             "version": 1,
             "instance": "a",
             "claim": 2,
             "epoch": 5,
-            "position": json.loads(positions[-1].read_text()),
+            "position": json.loads(_positions()[-1]),
             "summary": {"rows": 3, "sums": {"a": 5}},
         }
         return [json.dumps(body)]

@@ -1,0 +1,137 @@
+"""Actions of the pages: forms that a client with a session sends."""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.parse
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.checkpoints.conftest import Topic
+from tests.checkpoints.test_offsets_and_lag import grouped, store_of
+from tests.fuzz import mutating
+from tests.fuzz.entries.base import Entry
+
+from streamfactory.spi import MisuseError
+from streamfactory.ui.access import Access, Session
+from streamfactory.ui.app import create_app
+from streamfactory.ui.lookups import Lookups
+from streamfactory.ui.recording import Recorder
+from streamfactory.ui.site import Site
+from streamfactory.wiring.streams.checkpoints import merged
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Generator
+
+    import pyarrow as pa
+
+_TOKEN: Final = "correct-horse-battery-staple"
+_SCRIPT: Final = "<script>alert(1)</script>"
+_PLACES: Final = (
+    "earliest",
+    "latest",
+    "0",
+    "2",
+    "0=1 1=0",
+    "1=latest",
+    "2d",
+    json.dumps({"clicks": {"0": 2, "1": 1}}),
+    "2026-01-01T00:00:00Z",
+)
+_WORDS: Final = (_SCRIPT, "clicks", "../clicks", "", "x" * 300, "\0", "é\u202e", "a b")
+_GOOD: Final = 0.6
+"""How many forms are sound."""
+
+
+class PageActions(Entry):
+    """Forms of all actions, with the secret of a session and without."""
+
+    NAME = "page-actions"
+    SHARE = 2
+
+    def prepare(self) -> None:
+        topic = Topic(self.folder / "topics", "clicks")
+        topic.write(4, 2)
+        catalogue = self.folder / "configs" / "streams"
+        catalogue.mkdir(parents=True)
+        os.environ["STREAMFACTORY_STREAMS"] = str(catalogue)
+        grouped(topic, self.folder, catalogue)
+        self._access = access = Access("127.0.0.1:9816", _TOKEN)
+        lookups = Lookups()
+        site = Site(access, Recorder(lookups, 15.0, ()), lookups)
+        self._client = create_app(site).test_client()
+        self._secret = ""
+        self._before = self._position()
+
+    def make(self, chance: random.Random) -> bytes:
+        path, form = "/actions/offsets", self._move(chance)
+        if chance.random() < 0.4:
+            form = {"change": "@"}
+        elif chance.random() < 0.2:
+            path, form = chance.choice(
+                (
+                    ("/actions/jobs/1/stop", {}),
+                    ("/actions/replay", {"stream": "letters", "to": "clicks"}),
+                    ("/log-in", {"token": chance.choice((_TOKEN, "wrong"))}),
+                )
+            )
+        if chance.random() > _GOOD:
+            for _ in range(chance.choice((1, 1, 2)) if form else 0):
+                key = chance.choice(list(form))
+                form[key] = self._damaged(form[key], chance)
+        form["csrf"] = "@" if chance.random() < 0.95 else chance.choice(_WORDS)
+        data = urllib.parse.urlencode(form).encode()
+        if chance.random() < 0.05:
+            data = mutating.text_of(data, chance)
+        return path.encode() + b"\n" + data
+
+    def feed(self, data: bytes) -> Generator[pa.RecordBatch]:
+        path, _, body = data.partition(b"\n")
+        session = self._logged_in()
+        kept = session.changes
+        body = body.replace(b"csrf=%40", b"csrf=" + session.csrf.encode())
+        if kept:
+            body = body.replace(b"change=%40", b"change=" + kept[-1].key.encode())
+        answer = self._client.post(
+            urllib.parse.quote(path.decode("utf-8", "replace") or "/"),
+            data=body,
+            content_type="application/x-www-form-urlencoded",
+            base_url="http://localhost:9816",
+        )
+        text = answer.get_data(as_text=True)
+        assert _SCRIPT not in text, "a script is in the page"
+        assert _TOKEN not in text, "the token is in the page"
+        assert answer.status_code not in (500, 501), "the page failed"
+        assert "\r" not in str(answer.headers.get("Location", "")), "a header was added"
+        after = self._position()
+        if answer.status_code >= 400:
+            assert after == self._before, "a refused action changed a position"
+            raise MisuseError(f"status {answer.status_code}")
+        if after != self._before:
+            assert kept or b"change=" in body, "a change was not shown before"
+        self._before = after
+        yield from ()
+
+    def _logged_in(self) -> Session:
+        """The session of the client; a new one where log-ins of inputs ended it."""
+        found = self._access.session(self._secret)
+        if found is None:
+            self._secret = self._access.log_in(_TOKEN) or ""
+            found = self._access.session(self._secret)
+            assert found is not None
+        # An input may have logged in.
+        self._client.set_cookie("streamfactory-9816", self._secret, domain="localhost")
+        return found
+
+    def _move(self, chance: random.Random) -> dict[str, str]:
+        place = chance.choice(_PLACES)
+        return {"stream": "clicks", "group": "billing", "place": place}
+
+    def _damaged(self, text: str, chance: random.Random) -> str:
+        if chance.random() < 0.4:
+            return chance.choice(_WORDS)
+        return mutating.text_of(text.encode(), chance).decode("utf-8", "replace")
+
+    def _position(self) -> dict[Any, int]:
+        return dict(merged(store_of(self.folder).load("billing")).items())
