@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LONGEST_BATCH: Final = 8 * 1024 * 1024
-"""Bytes of a message with several rows. High-water marks are computed from it."""
+LONGEST_BATCH: Final = 1024 * 1024
+"""Bytes of a message with several rows. High-water marks are computed from it. A peer
+counts as alive with each complete message: one has to pass a slow link within the three
+intervals of `heartbeat.millis`."""
 _PLAIN_MESSAGE: Final = 16 * 1024
 """The same for messages with one record."""
 _CONTROL: Final = 64 * 1024
