@@ -292,6 +292,7 @@ class SendingWriter(PartitionWriter):
         while not self._is_ready(socket):
             check_woken(wake)
             if time.monotonic() > until:
+                socket.check_handshakes()
                 msg = f"{self.name}: no reader connected before the timeout"
                 if self._settings.pattern == PUB_SUB:
                     wanted = self._config["readers"]

@@ -8,6 +8,7 @@ import os
 import stat
 import struct
 import threading
+import time
 import uuid
 from contextlib import suppress
 from pathlib import Path
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LONGEST_BATCH: Final = 8 * 1024 * 1024
-"""Bytes of a message with several rows. High-water marks are computed from it."""
+LONGEST_BATCH: Final = 1024 * 1024
+"""Bytes of a message with several rows. High-water marks are computed from it. A peer
+counts as alive with each complete message: one has to pass a slow link within the three
+intervals of `heartbeat.millis`."""
 _PLAIN_MESSAGE: Final = 16 * 1024
 """The same for messages with one record."""
 _CONTROL: Final = 64 * 1024
@@ -37,9 +40,9 @@ _IPC_FILTER_UID: Final = 59
 """Option of libzmq 4: the user whose processes may connect to an ipc endpoint."""
 _CRYPTOGRAPHIC, _MISMATCH = 0x11000001, 0x11000002
 """Values of a failed handshake (zmq.h): wrong key; CURVE on one side only."""
-_ATTEMPTS: Final = 3
-"""Handshakes without a reason after which a wrong key is assumed. A single one may be a
-peer that was stopped."""
+_CLOSED: Final = 10.0
+"""Seconds for which a peer has to close every connection in its CURVE handshake, as it
+does without a reason if the key differs, until that is believed."""
 _EVENTS: Final = (
     zmq.EVENT_HANDSHAKE_SUCCEEDED
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
@@ -114,7 +117,8 @@ class MonitoredSocket:
     ) -> None:
         self._place = place
         self._endpoints = endpoints
-        self._failures = 0
+        self._failing: tuple[float, StreamError] | None = None
+        """Since when no handshake succeeds, and the last failure without a reason."""
         self._warned: set[int] = set()
         self.handshakes = 0
         """Number of connections so far, including reconnections."""
@@ -177,7 +181,7 @@ class MonitoredSocket:
             kind, value = _EVENT.unpack(event)
             if kind == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self.handshakes += 1
-                self._failures = 0
+                self._failing = None
             elif kind == zmq.EVENT_DISCONNECTED:
                 self.disconnects += 1
                 if self._failed_handshakes:
@@ -187,6 +191,15 @@ class MonitoredSocket:
             else:
                 self._failed_handshakes += 1
                 self._failed(kind, value, address.decode(errors="replace"))
+
+    def check_handshakes(self) -> None:
+        """Raise why no peer could connect, after a wait for one has ended.
+
+        Raises:
+            NotAuthorized, ConnectionFailed: As `check`.
+        """
+        if self._failing is not None:
+            raise self._failing[1]
 
     def close(self, linger: float) -> None:
         """Close the socket; queued messages are sent for ``linger`` seconds."""
@@ -257,9 +270,16 @@ class MonitoredSocket:
             self._warned.add(kind)
             log.log(level, "connection to %s rejected: %s", address, error.what)
             return
-        self._failures += 1
-        decided = kind != zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-        if decided or self._failures >= _ATTEMPTS:
+        if kind != zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+            raise error
+        # The peer may be starting, or something between may reset connections: only
+        # time shows whether the keys differ.
+        now, patience = time.monotonic(), self._place.settings.timeout
+        since = now if self._failing is None else self._failing[0]
+        self._failing = since, error
+        if isinstance(error, NotAuthorized):
+            patience = min(patience, _CLOSED)
+        if now - since >= patience:
             raise error
 
     def _reason(self, kind: int, value: int) -> StreamError:
@@ -271,6 +291,10 @@ class MonitoredSocket:
         if value == _MISMATCH:
             what = f"{where}: one side uses CURVE and the other does not"
             return NotAuthorized(what, remedy="set curve.secret.key on both sides")
+        if kind == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL and value == errno.ECONNRESET:
+            what = f"{where}: the connection is reset in its handshake"
+            remedy = "check the peer, and what lies between it and this machine"
+            return ConnectionFailed(what, remedy=remedy)
         if value == _CRYPTOGRAPHIC or curve:
             what = f"{where}: the CURVE handshake failed: the keys do not match"
             remedy = "set curve.server.key to the public key of the side that binds"

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import logging
+import socket
+import struct
+import threading
 import time
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 import zmq
+from tests.proving.ports import free_port
 from tests.zeromq.peers import (
     DEADLINE,
     ROWS,
@@ -333,7 +338,7 @@ def test_a_wrong_key_is_an_error_of_the_side_that_connects(
     what: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    reader, writer = secured(place, **client)
+    reader, writer = secured(place, connection__timeout__millis="2000", **client)
     with (
         caplog.at_level(logging.WARNING, "streamfactory"),
         streamfactory.open(reader, follow=True) as source,
@@ -355,6 +360,76 @@ def test_a_wrong_key_is_an_error_of_the_side_that_connects(
     )
     if what == "rejected the CURVE key":
         assert any(OTHER[0] in text for text in warnings)
+
+
+class Resetting:
+    """Accepts connections and resets the first ones in their handshake."""
+
+    def __init__(self, target: int, resets: int) -> None:
+        self._target, self._resets = target, resets
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.address = f"tcp://127.0.0.1:{self._server.getsockname()[1]}"
+        self.accepted = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                here, _ = self._server.accept()
+                self.accepted += 1
+                if self.accepted <= self._resets:
+                    here.recv(10)
+                    linger = struct.pack("ii", 1, 0)
+                    here.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                    here.close()
+                    continue
+                there = socket.create_connection(("127.0.0.1", self._target))
+                for one, other in ((here, there), (there, here)):
+                    work = threading.Thread(target=pump, args=(one, other), daemon=True)
+                    work.start()
+
+    def close(self) -> None:
+        self._server.close()
+
+
+def pump(one: socket.socket, other: socket.socket) -> None:
+    with suppress(OSError), one, other:
+        while data := one.recv(65536):
+            other.sendall(data)
+
+
+@pytest.mark.parametrize("curve", [True, False], ids=["curve", "plain"])
+def test_handshakes_that_are_reset_are_tried_again(
+    peers: Peers, *, curve: bool
+) -> None:
+    port = free_port()
+    with closing(Resetting(port, resets=5)) as between:
+        place = f"tcp://127.0.0.1:{port}"
+        reader, writer = secured(place)
+        if not curve:
+            reader = pulling(place)
+            writer = properties("push-pull")
+        writer["stream.zeromq.connect"] = between.address
+        peers.write(writer, lambda sink: sink.put(rows(range(5))))
+        with streamfactory.open(reader, follow=True) as source:
+            assert numbers_of(source, 5)[0] == [*range(5)]
+        peers.join()
+        assert between.accepted > 5
+
+
+@pytest.mark.parametrize("curve", [True, False], ids=["curve", "plain"])
+def test_handshakes_that_are_always_reset_are_no_wrong_key(*, curve: bool) -> None:
+    with closing(Resetting(0, resets=1_000)) as between:
+        _, writer = secured(between.address)
+        if not curve:
+            writer = properties("push-pull", connect=between.address)
+        writer["stream.zeromq.connection.timeout.millis"] = "1500"
+        writer["retry.max.attempts"] = "1"
+        began = time.monotonic()
+        with open_sink(writer) as sink, pytest.raises(ConnectionFailed) as caught:
+            sink.put(rows([1]))
+        assert "the connection is reset in its handshake" in str(caught.value)
+        assert time.monotonic() - began >= 1.4
 
 
 def test_a_secret_that_is_no_key_is_a_problem_of_the_configuration(place: str) -> None:

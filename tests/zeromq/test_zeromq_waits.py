@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import statistics
+import threading
 import time
+from contextlib import closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -68,3 +71,54 @@ def test_a_subscriber_that_does_not_read_delays_no_other_where_messages_are_drop
             work = peers.run(partial(sink.put, rows(numbers)))
             assert numbers_of(source, many)[0] == [*numbers]
             work()
+
+
+def pump(one: socket.socket, other: socket.socket, rate: float) -> None:
+    """Pass bytes on, at most ``rate`` of them in a second."""
+    with suppress(OSError), one, other:
+        while data := one.recv(16384):
+            other.sendall(data)
+            time.sleep(len(data) / rate)
+
+
+def slow_link(server: socket.socket, target: int, rate: float) -> list[None]:
+    """Connect what comes to a port; returns an item for each connection."""
+    accepted: list[None] = []
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                here, _ = server.accept()
+                try:
+                    there = socket.create_connection(("127.0.0.1", target))
+                except ConnectionRefusedError:  # the reader is not up yet
+                    here.close()
+                    continue
+                accepted.append(None)
+                for one, other in ((here, there), (there, here)):
+                    passing = threading.Thread(target=pump, args=(one, other, rate))
+                    passing.daemon = True
+                    passing.start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    return accepted
+
+
+def test_a_large_epoch_over_a_slow_link_is_not_cut_by_the_heartbeat(
+    peers: Peers,
+) -> None:
+    port, beat = free_port(), {"heartbeat__millis": "700"}
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        accepted = slow_link(server, port, rate=1_000_000)
+        place = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        reader = properties("dealer-router", bind=f"tcp://127.0.0.1:{port}", **beat)
+        reader["stream.zeromq.acknowledge"] = "fetched"
+        writer = properties("dealer-router", connect=place, **beat)
+        numbers = range(400_000)  # 3 MB: more than the 2.1 s of three intervals
+        peers.write(writer, lambda sink: sink.put(rows(numbers)))
+        with streamfactory.open(reader, follow=True) as source:
+            assert numbers_of(source, len(numbers))[0] == [*numbers]
+            source.next_batch(0.1)  # acknowledges the rows
+            peers.join()
+        assert len(accepted) == 1
