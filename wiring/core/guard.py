@@ -36,8 +36,8 @@ T = TypeVar("T")
 """The result of a guarded call."""
 
 _FRESH: Final = 1.0
-"""Seconds after an answer in which calls are made by the calling thread: another one
-costs as much as a small write to memory."""
+"""Seconds after an answer in which the same operation is called by the calling thread:
+another one costs as much as a small write to memory."""
 
 log = logging.getLogger("streamfactory")
 
@@ -98,7 +98,8 @@ class Guard:
         self._translate = backend.translate
         self._policy = RetryPolicy.of(config)
         self.clock = clock
-        self._answered_at = -inf
+        self._answered_at: dict[str, float] = {}
+        """When an operation was last answered."""
         self._left: Future[Any] | None = None
         """A call that an interrupt left to its thread."""
         self.answered = False
@@ -129,9 +130,9 @@ class Guard:
 
         threading.Thread(target=close_then, name="close", daemon=True).start()
 
-    def _made(self, function: Callable[[], T]) -> T:
-        """Make a call, which an interrupt ends unless the server has just answered."""
-        if self.clock.now() - self._answered_at < _FRESH:
+    def _made(self, operation: str, function: Callable[[], T]) -> T:
+        """Make a call, which an interrupt ends unless it was answered just before."""
+        if self.clock.now() - self._answered_at.get(operation, -inf) < _FRESH:
             return function()
         return interruptible(function, self._leave)
 
@@ -211,7 +212,7 @@ class Guard:
         failures = 0
         while True:
             try:
-                answer = self._made(function)
+                answer = self._made(operation, function)
             except Exception as error:
                 found = self.translate(error, partition=partition)
                 failures += 1
@@ -229,7 +230,7 @@ class Guard:
                     raise ClosedError(msg, stream=self._config.name) from error
             else:
                 self.answered = True
-                self._answered_at = self.clock.now()
+                self._answered_at[operation] = self.clock.now()
                 return answer
 
     @contextmanager
