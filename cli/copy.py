@@ -88,7 +88,8 @@ def copy_command(
 
     Ends when the rows that FROM has now are copied. Exactly once if both streams allow
     it: the same command continues after the rows that TO has. FROM and TO are
-    NAME-OR-FILE. SIGINT and SIGTERM finish the epoch; a second one stops at once.
+    NAME-OR-FILE. SIGINT and SIGTERM finish the epoch if that takes less than a second;
+    a second one stops at once.
     """
     copy = open_copy(
         one_definition(source, from_set),
@@ -98,7 +99,7 @@ def copy_command(
         create=not no_create,
         **given,
     )
-    with copy, telemetry(opentelemetry), draining(idle=lambda: copy.idle) as stop:
+    with copy, telemetry(opentelemetry), draining() as stop:
         printer.mask = copy.mask
         printer.note("note", f"writer: {copy.writer_id}")
         printer.note("note", f"guarantee: {copy.guarantee}")

@@ -8,8 +8,9 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from streamfactory.cli.ending import ENDS, end_process
-from streamfactory.cli.signals import REACTION, Interruption, watching
+from streamfactory.cli.ending import ENDS
+from streamfactory.cli.signals import end_in_time, watching
+from streamfactory.cli.signals import interrupt as raise_signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -17,66 +18,70 @@ if TYPE_CHECKING:
 
     from streamfactory.cli.printing import Printer
 
+_GRACE: Final = 0.9
+"""Seconds from a signal to the interruption of what is under way."""
 _PAUSE: Final = 0.1
-"""Seconds between two lines of progress, and two checks of a command that ends."""
+"""Seconds between two lines of progress."""
 _BAR: Final = 20
 
 
 @contextmanager
 def draining(
-    *, interrupt: bool = True, idle: Callable[[], bool] | None = None
+    *, interrupt: bool = True, patient: bool = False
 ) -> Iterator[threading.Event]:
     """An event that the first SIGINT or SIGTERM sets.
 
+    The block has about a second to finish what is under way, an epoch for instance.
+    Then it is interrupted, and the process ends in time, whatever is waited for.
+
     Args:
-        interrupt: Whether a second signal interrupts the main thread.
-        idle: Returns whether the block only waits for a source, so that nothing is lost
-            if the process ends: it does if that lasts for a second after a signal. A
-            client that blocks does not see the event.
+        interrupt: Whether the block may be interrupted, and a second signal does so at
+            once.
+        patient: Whether the block finishes what is under way however long that takes,
+            unless a second signal interrupts it.
     """
     stop, ended = threading.Event(), threading.Event()
-    if threading.current_thread() is not threading.main_thread():
+    main = threading.current_thread()
+    if main is not threading.main_thread():
         yield stop  # handlers are set by the main thread only
         return
-    second = Interruption()
+    before = {number: signal.getsignal(number) for number in ENDS}
+    # Only a process that runs one command ends where the block has ended.
+    over = None if raise_signal in before.values() else ended
     handled = watched = 0
+    late = False
 
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal handled
         handled += 1
-        if interrupt and handled > 1:
-            second.handle(number, frame)
+        if interrupt and (handled > 1 or late):
+            raise_signal(number, frame)
 
     def watch(number: int) -> None:
         nonlocal watched
         watched += 1
         stop.set()
-        if interrupt and watched > 1:
-            second.watch(number)
-        elif idle is not None:
-            threading.Thread(
-                target=_end_if_idle, args=(number, idle, ended), daemon=True
-            ).start()
+        if interrupt and patient and watched > 1:
+            end_in_time(number, over)
+        elif not patient and watched == 1:
+            end_in_time(number, over)
+            threading.Thread(target=hurry, args=(number,), daemon=True).start()
+
+    def hurry(number: int) -> None:
+        nonlocal late
+        if interrupt and not ended.wait(_GRACE):
+            late = True
+            signal.pthread_kill(main.ident or 0, number)
 
     with watching(watch):
-        before = {number: signal.signal(number, handle) for number in ENDS}
+        for number in ENDS:
+            signal.signal(number, handle)
         try:
             yield stop
         finally:
             ended.set()
             for number, handler in before.items():
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
-
-
-def _end_if_idle(number: int, idle: Callable[[], bool], ended: threading.Event) -> None:
-    """End the process once a block has been idle for `REACTION`."""
-    since = time.monotonic()
-    while not ended.wait(_PAUSE):
-        now = time.monotonic()
-        if not idle():
-            since = now
-        elif now - since >= REACTION:
-            end_process(number)
 
 
 class Progress:

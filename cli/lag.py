@@ -17,6 +17,7 @@ from streamfactory.cli.results import count, number, table
 from streamfactory.cli.status import Status, status_of
 from streamfactory.spark.targets import all_targets, target_lags
 from streamfactory.spi import StreamError, Unsupported
+from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.core.bounded import concurrently
 from streamfactory.wiring.core.defects import with_code
 from streamfactory.wiring.core.plain import total
@@ -98,12 +99,16 @@ def _measure(
     printer: Printer, targets: Sequence[str], stop: threading.Event | None = None
 ) -> tuple[Document, dict[str, StreamError]] | None:
     """The lag of all targets, and the errors of some; None after the stop."""
-    wanted = list(targets) or all_targets()
+    catalogue = Catalogue().snapshot()
+    wanted = list(targets) or all_targets(catalogue)
     # Not a block: after an interrupt, threads use the streams until the process ends.
     stack = ExitStack()
     with uncollected():
         found = concurrently(
-            lambda one: _one(stack, printer, one), wanted, at_once=_AT_ONCE, stop=stop
+            lambda one: _one(stack, printer, one, catalogue),
+            wanted,
+            at_once=_AT_ONCE,
+            stop=stop,
         )
     if found is None:
         return None
@@ -124,10 +129,10 @@ def _measure(
 
 
 def _one(
-    stack: ExitStack, printer: Printer, target: str
+    stack: ExitStack, printer: Printer, target: str, catalogue: Catalogue
 ) -> tuple[list[TargetLag], StreamError | None]:
     try:
-        return target_lags(stack, target, printer.also_mask), None
+        return target_lags(stack, target, printer.also_mask, catalogue), None
     except StreamError as error:
         return [], error
 

@@ -20,6 +20,7 @@ from streamfactory.spark.locating import locate
 from streamfactory.spark.pipelines.detection import is_pipeline
 from streamfactory.spark.targets import open_groups, readings
 from streamfactory.spi import MisuseError, Position
+from streamfactory.wiring.config.catalogue import Catalogue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -51,7 +52,9 @@ def show_command(printer: Printer, *, target: str, group: str | None) -> None:
         if group is None:
             found = [
                 {"kind": one.kind, "name": one.name, "position": one.position}
-                for one in readings(stack, target, printer.also_mask)
+                for one in readings(
+                    stack, target, printer.also_mask, Catalogue().snapshot()
+                )
             ]
         else:
             _, groups = open_groups(stack, one_definition(target), printer.also_mask)

@@ -104,7 +104,7 @@ def publish_command(
     INPUT is a file, or - for standard input. Rows are committed in epochs, which the
     options realtime.segment.flush.threshold.* limit. With --writer the command can be
     killed and run again without losing or duplicating rows. SIGINT and SIGTERM finish
-    the epoch; a second one stops at once.
+    the epoch if that takes less than a second; a second one stops at once.
     """
     if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii()):
         msg = "wanted one ASCII character."

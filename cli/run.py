@@ -208,7 +208,7 @@ def _outcomes(
             pipelines.refuse()  # problems of the files are reported first
             raise
         # Only here: PySpark installs a handler of SIGINT as it starts.
-        stop = stack.enter_context(draining())
+        stop = stack.enter_context(draining(patient=True))
         outcomes = pipelines.run(spark, stop, lines.show)
         printer.progress("")
         if printer.logs_json:

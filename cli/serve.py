@@ -98,7 +98,7 @@ def serve_command(
         server = open_server(kind, given)
         # Not before: what opens the topics may wait long for an object store. Ctrl-C
         # reaches a child beside the SIGTERM of its parent: two signals are one.
-        stop = stack.enter_context(draining(interrupt=False))
+        stop = stack.enter_context(draining(interrupt=False, patient=True))
         endpoint = open_metrics(server)
         location = endpoint and endpoint.location
         lines = [f"{kind}: listening on {server.location}"]

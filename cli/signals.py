@@ -13,45 +13,49 @@ from streamfactory.cli.ending import ENDS, end_process
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
+    from typing import NoReturn
 
-REACTION: Final = 1.0
-"""Seconds for the main thread to react to a signal. Python runs handlers between two
-instructions, so not while a client blocks in C; then the process ends, which costs no
-more than a kill."""
+LIMIT: Final = 1.5
+"""Seconds from a signal to the end of the process, which costs no more than a kill.
+Python runs handlers between two instructions, so not while a client blocks in C, and
+what a signal interrupted may wait again while it closes."""
 
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM, where no command takes it for a request to come to an end."""
 
 
-class Interruption:
-    """Raises a signal in the main thread, or ends the process if that is blocked."""
+def interrupt(number: int, frame: FrameType | None = None) -> NoReturn:  # noqa: ARG001 - a handler
+    """Raise a signal; called by Python in the main thread."""
+    raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
-    def __init__(self) -> None:
-        self._reacted = threading.Event()
 
-    def handle(self, number: int, frame: FrameType | None = None) -> None:  # noqa: ARG002 - a handler
-        """Raise; called by Python in the main thread."""
-        self._reacted.set()
-        raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+def end_in_time(number: int, over: threading.Event | None = None) -> None:
+    """End the process `LIMIT` seconds from now, whatever its threads wait for.
 
-    def watch(self, number: int) -> None:
-        """Wait for the main thread to raise, in another thread."""
-        if not self._reacted.wait(REACTION):
+    Args:
+        number: The signal that ends it.
+        over: Prevents it when set; without it nothing does but an earlier end.
+    """
+
+    def wait() -> None:
+        if not (over or threading.Event()).wait(LIMIT):
             end_process(number)
+
+    threading.Thread(target=wait, name="end-in-time", daemon=True).start()
 
 
 @contextmanager
 def raising_on_signals() -> Iterator[None]:
     """Have signals interrupt the main thread, except those that are ignored.
 
-    The handlers remain after the block.
+    For a process that runs one command: the first signal ends it within `LIMIT`. The
+    handlers remain after the block.
     """
-    interruption = Interruption()
     for number in ENDS:
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, interruption.handle)
-    with watching(interruption.watch):
+            signal.signal(number, interrupt)
+    with watching(end_in_time):
         yield
 
 

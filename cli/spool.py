@@ -119,7 +119,7 @@ def spool_command(
             problems=lambda: [printer.safe(p) for p in _problems(service.reports())],
         ),
         pages_endpoint(ui_address, ui_settings, printer),
-        draining() as stop,
+        draining(patient=True) as stop,
     ):
         for one in configured:
             verdict = offline_verdict(one.config, one.backend, Role.READ)

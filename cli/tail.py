@@ -138,7 +138,7 @@ def tail_command(
         show = _shower(printer, source.schema)
         rows = _Rows(source, rotation, follow=not no_follow)
         # Not before: what opens a stream may wait long, and has no batch to finish.
-        stop = stack.enter_context(draining(idle=lambda: rows.waiting))
+        stop = stack.enter_context(draining())
         ended = rows.show_all(show, stop)
         if ended and not no_follow:
             printer.note("note", f"{configured.config.name}: {_end_of(rotation)}")
@@ -150,22 +150,18 @@ class _Rows:
 
     def __init__(self, source: Source, rotation: Rotation, *, follow: bool) -> None:
         self._source, self._rotation, self._follow = source, rotation, follow
-        self.waiting = False
-        """Whether a call of the stream is under way."""
 
     def show_all(
         self, show: Callable[[pa.RecordBatch], None], stop: threading.Event
     ) -> bool:
         """Print batches until the end, or until stopped; True at the end."""
         while not stop.is_set():
-            self.waiting = True
             batch = self._rotation.next_batch(_TURN)
             ended = self._rotation.finished or (
                 batch is None
                 and self._follow
                 and all_ended(self._source, self._rotation)
             )
-            self.waiting = False
             if batch is not None:
                 if batch.num_rows:
                     show(batch.rows)

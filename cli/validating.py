@@ -23,7 +23,7 @@ from streamfactory.wiring.config.configure import inspect
 from streamfactory.wiring.plugins.manager import default_manager
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
@@ -70,11 +70,12 @@ def validate_command(
     all streams of the catalogue, and the pipelines in the folder pipelines beside it.
     Connects to nothing; the SQL of pipelines is analysed by Spark on this machine.
     """
-    targets = targets or _all_targets()
+    catalogue = Catalogue().snapshot()
+    targets = targets or _all_targets(catalogue)
 
     def findings(target: str) -> Iterator[Document]:
         try:
-            definitions = [overrides.apply(one) for one in Catalogue().find(target)]
+            definitions = [overrides.apply(one) for one in catalogue.find(target)]
         except ConfigError as error:
             yield _unreadable(target, error)
             return
@@ -84,26 +85,25 @@ def validate_command(
             )
             yield _findings(definition, inspection, effective=effective)
 
-    pipelines = [Path(target) for target in targets if is_pipeline(Path(target))]
+    pipelines = {Path(target): None for target in targets if is_pipeline(Path(target))}
     streams = [
         found
         for target in targets
         if Path(target) not in pipelines
         for found in findings(target)
     ]
-    streams += _pipeline_findings(pipelines, spark=not no_spark)
+    streams += _pipeline_findings(pipelines, catalogue, spark=not no_spark)
     valid = all(found["valid"] for found in streams)
     printer.show({"valid": valid, "streams": streams}, _lines(streams))
     return Status.FINE if valid else Status.BAD_INPUT
 
 
-def _all_targets() -> list[str]:
+def _all_targets(catalogue: Catalogue) -> list[str]:
     """The catalogue's streams, its files that cannot be read, and the pipelines."""
     # Imported here: one named stream needs no Arrow.
     from streamfactory.spark.targets import all_targets
 
-    catalogue = Catalogue()
-    found = [*all_targets(), *map(str, catalogue.broken())]
+    found = [*all_targets(catalogue), *map(str, catalogue.broken())]
     if not found:
         msg = f"there is no stream in {catalogue.folder}, and no pipeline beside it"
         raise UsageMistake(msg, remedy="name a stream or a file")
@@ -148,7 +148,9 @@ def _document(
     }
 
 
-def _pipeline_findings(paths: Sequence[Path], *, spark: bool) -> Iterator[Document]:
+def _pipeline_findings(
+    paths: Collection[Path], catalogue: Catalogue, *, spark: bool
+) -> Iterator[Document]:
     """Of pipelines; one Spark reads the SQL of all."""
     if not paths:
         return
@@ -156,7 +158,7 @@ def _pipeline_findings(paths: Sequence[Path], *, spark: bool) -> Iterator[Docume
     from streamfactory.spark.pipelines.checking import check_draft
     from streamfactory.spark.pipelines.definition import read_pipeline
 
-    drafts = [read_pipeline(path) for path in paths]
+    drafts = [read_pipeline(path, catalogue) for path in paths]
     with ExitStack() as stack:
         session, unread = None, "its SQL was not read: --no-spark"
         if spark:

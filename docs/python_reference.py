@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_SECTION: Final = re.compile(r"^(Args|Returns|Yields|Raises):$", re.MULTILINE)
+_SECTION: Final = re.compile(r"^(Args|Returns|Yields|Raises|Example):$", re.MULTILINE)
 _ENTRY: Final = re.compile(r"^(\S[^:]*): (.*(?:\n[ ]+.*|\n(?=\n[ ]))*)", re.MULTILINE)
 _NAMES: Final = {"Args": "Arguments"}
 
@@ -145,6 +145,10 @@ def _docstring(node: ast.ClassDef | ast.FunctionDef, without: str = "") -> list[
             continue
         body = re.sub(r"^ {4}", "", text[match.end() : end], flags=re.MULTILINE)
         lines += [f"**{_NAMES.get(match[1], match[1])}**", ""]
+        if match[1] == "Example":
+            code = re.sub(r"  # doctest:.*", "", body.strip())
+            lines += ["```pycon no-run: as the docstring's test", code, "```", ""]
+            continue
         entries = _ENTRY.findall(body) if match[1] in {"Args", "Raises"} else []
         for name, meaning in entries:
             lines.append(f"- `{name}`: {' '.join(_plain(meaning).split())}")

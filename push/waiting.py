@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar, final
 
 from streamfactory.spi import StreamTimeout
+from streamfactory.spi.waits import SLICE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +70,7 @@ class Gate:
             try:
                 while True:
                     left = _left(begun, timeout, what)
-                    self._threads.wait(self._pause(left))
+                    self._threads.wait(min(SLICE, self._pause(left) or SLICE))
                     found = attempt()
                     if found is not None:
                         return found

@@ -79,18 +79,22 @@ class Located:
         return found
 
 
-def locate(target: str, streams: Sequence[str] = ()) -> Located:
+def locate(
+    target: str, streams: Sequence[str] = (), catalogue: Catalogue | None = None
+) -> Located:
     """Find a checkpoint by a pipeline's file, or by its folder.
 
     Args:
         target: A pipeline's TOML file, a folder or its URL, or an instance's file.
         streams: Names of the streams of its sources, in the query's order.
+        catalogue: Where streams are looked up; by default that of the process.
 
     Raises:
         ConfigError: config; the file, or one of the streams, is not right.
         PositionRefused: permanent; there is no checkpoint, or it cannot be read.
     """
-    definitions = tuple(Catalogue().one(stream) for stream in streams)
+    catalogue = catalogue or Catalogue().snapshot()
+    definitions = tuple(catalogue.one(stream) for stream in streams)
     path = Path(target)
     if path.suffix == ".json" and path.is_file():
         return Located(target, groups=_instance(path), definitions=definitions)
@@ -103,7 +107,7 @@ def locate(target: str, streams: Sequence[str] = ()) -> Located:
     if streams:
         msg = "--stream is for folders: the file of a pipeline names its streams"
         raise MisuseError(msg, remedy="omit it")
-    folder, name, own = _pipeline(path)
+    folder, name, own = _pipeline(path, catalogue)
     place = Place.of(folder)
     if place.names() is None:
         msg = (
@@ -157,11 +161,13 @@ def locate_kept(
     return Located(f"server of {server}", groups=groups, definitions=(definition,))
 
 
-def _pipeline(path: Path) -> tuple[str, str, tuple[StreamDefinition, ...]]:
+def _pipeline(
+    path: Path, catalogue: Catalogue
+) -> tuple[str, str, tuple[StreamDefinition, ...]]:
     """The checkpoint of a pipeline's file, its name, and the streams it reads."""
     from streamfactory.spark.pipelines.definition import read_pipeline
 
-    draft = read_pipeline(path)
+    draft = read_pipeline(path, catalogue)
     if draft.pipeline is None:
         msg = f"{path} is not a valid pipeline"
         raise ConfigError(msg, problems=draft.problems)

@@ -68,14 +68,19 @@ class TargetLag:
 
 
 def target_lags(
-    stack: ExitStack, target: str, add_mask: AddMask, *, quiet: bool = False
+    stack: ExitStack,
+    target: str,
+    add_mask: AddMask,
+    catalogue: Catalogue,
+    *,
+    quiet: bool = False,
 ) -> list[TargetLag]:
     """Measure the lag of all positions of a target; see `readings`.
 
     Raises:
         StreamError: As `readings` and `measure_lag`.
     """
-    found = readings(stack, target, add_mask, quiet=quiet)
+    found = readings(stack, target, add_mask, catalogue, quiet=quiet)
     return [_measured(target, one) for one in found]
 
 
@@ -117,13 +122,18 @@ def pipeline_files() -> list[Path]:
     return [path for path in found if is_pipeline(path)]
 
 
-def all_targets() -> list[str]:
+def all_targets(catalogue: Catalogue) -> list[str]:
     """The streams of the catalogue, and the pipelines in the folder beside it."""
-    return [*Catalogue().names(), *map(str, pipeline_files())]
+    return [*catalogue.names(), *map(str, pipeline_files())]
 
 
 def readings(
-    stack: ExitStack, target: str, add_mask: AddMask, *, quiet: bool = False
+    stack: ExitStack,
+    target: str,
+    add_mask: AddMask,
+    catalogue: Catalogue,
+    *,
+    quiet: bool = False,
 ) -> Iterator[Reading]:
     """The positions of a pipeline's file, of a stream's groups, or of a group.
 
@@ -132,6 +142,8 @@ def readings(
         target: A pipeline's file; a stream, by name or file; or a group, which is
             looked for in all streams of the catalogue.
         add_mask: Called with what masks the secrets of each stream in a text.
+        catalogue: Where streams are looked up; a snapshot, as a group is looked for in
+            all of them.
         quiet: As of `load`.
 
     Raises:
@@ -140,7 +152,7 @@ def readings(
         StreamError: As the stream, or its checkpoints, raise.
     """
     if is_pipeline(Path(target)):
-        located = locate(target)
+        located = locate(target, catalogue=catalogue)
         # All scans of a stream by one query are at about the same place.
         positions = located.positions()[: len(located.definitions)]
         sources = stack.enter_context(
@@ -154,9 +166,9 @@ def readings(
         remedy = "use `streamfactory checkpoint lag` for a folder of checkpoints"
         raise MisuseError(msg, remedy=remedy)
     try:
-        definition = Catalogue().one(target)
+        definition = catalogue.one(target)
     except UnknownStream as error:
-        yield from _of_group(stack, target, error, add_mask, quiet=quiet)
+        yield from _of_group(stack, target, error, add_mask, catalogue, quiet=quiet)
         return
     yield from _groups(stack, definition, [], add_mask, quiet=quiet)
 
@@ -196,11 +208,12 @@ def _of_group(
     group: str,
     unknown: UnknownStream,
     add_mask: AddMask,
+    catalogue: Catalogue,
     *,
     quiet: bool,
 ) -> Iterator[Reading]:
     """The positions of a group, in all streams of the catalogue."""
-    catalogue, found = Catalogue().snapshot(), 0
+    found = 0
     failure: StreamError | None = None
     for name in catalogue.names():
         try:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from streamfactory.spi.notebook import header_of, html_of, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,6 +15,9 @@ if TYPE_CHECKING:
 
     from streamfactory.spi.ends import End
     from streamfactory.spi.partitions import Partition
+
+_SHOWN: Final = 5
+"""Rows that notebooks show of a batch."""
 
 
 class BatchState(Enum):
@@ -182,3 +187,26 @@ class MessageBatch:
 
     def __len__(self) -> int:
         return self.num_rows
+
+    def __repr__(self) -> str:
+        rows = f"{self.num_rows} row{'' if self.num_rows == 1 else 's'}"
+        offsets = f"offsets {self.start_offset} to {self.next_offset}"
+        return (
+            f"<MessageBatch of {self.partition}: {rows}, {offsets}, {self.state.value}>"
+        )
+
+    def _repr_html_(self) -> str:
+        facts: list[tuple[str, object]] = [
+            ("rows", self.num_rows),
+            ("offsets", f"{self.start_offset} to {self.next_offset}"),
+            ("lag", "unknown" if self.lag is None else self.lag),
+            ("state", self.state.value),
+            *(
+                (f"lost: {loss.cause}", f"{loss.start} to {loss.end}")
+                for loss in self.losses
+            ),
+        ]
+        table = [header_of(self.rows.schema.names), *rows_of(self.rows, _SHOWN)]
+        left = self.num_rows - _SHOWN
+        notes = [f"{left} more rows"] if left > 0 else []
+        return html_of(f"batch of {self.partition}", facts, (table,), notes)

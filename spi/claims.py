@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
+from streamfactory.spi.notebook import html_of
+
 
 class EpochVisibility(Enum):
     """When the rows of an epoch can be read (rule W2)."""
@@ -86,6 +88,12 @@ class Verdict:
         if not self.reasons:
             return str(self.guarantee)
         return f"{self.guarantee}: {'; '.join(self.reasons)}"
+
+    def __repr__(self) -> str:
+        return f"<Verdict {self}>"
+
+    def _repr_html_(self) -> str:
+        return html_of(str(self.guarantee), (), notes=self.reasons)
 
 
 def source_guarantee(claims: Claims, *, out_of_range: str = "fail") -> Verdict:

@@ -75,3 +75,44 @@ def read_pem(config: StreamConfig, key: str) -> bytes | None:
     except OSError as error:
         msg = f"{key} {config[key]!r} cannot be read: {error.strerror}"
         raise ConfigError(msg) from error
+
+
+def read_tls(config: StreamConfig, authorities: str) -> dict[str, bytes]:
+    """Read the PEM files of ``tls.certificate``, ``tls.key`` and of an authority.
+
+    Checked here, because client libraries report a wrong one as a peer that cannot be
+    reached.
+
+    Args:
+        config: The configuration.
+        authorities: The option that names the CA certificates.
+
+    Returns:
+        The content of those that are set, by key.
+
+    Raises:
+        ConfigError: config; a file cannot be read, is no PEM, or the key belongs to
+            another certificate.
+    """
+    import ssl  # configurations without TLS do not wait for it
+
+    keys = (authorities, "tls.certificate", "tls.key")
+    found = {key: read_pem(config, key) for key in keys if key in config}
+    context, which = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), authorities
+    try:
+        if (content := found.get(authorities)) is not None:
+            context.load_verify_locations(cadata=content.decode("ascii"))
+        if "tls.certificate" in found and "tls.key" in found:
+            which = "tls.certificate"
+            # Without a password, OpenSSL would ask for that of the key at the terminal.
+            files = config["tls.certificate"], config["tls.key"]
+            context.load_cert_chain(*files, password="")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        msg = f"{which} {config[which]!r} cannot be used: {reason}"
+        if which == "tls.certificate":
+            msg = f"{which} {config[which]!r} with tls.key {config['tls.key']!r} "
+            msg += f"cannot be used: {reason}"
+        remedy = "give PEM files: a certificate, and its key without a passphrase"
+        raise ConfigError(msg, stream=config.name, remedy=remedy) from error
+    return {key: content for key, content in found.items() if content is not None}

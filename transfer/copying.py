@@ -130,7 +130,6 @@ class Copy(Closing):
         self._progress = ProgressGroup(source)
         self._acknowledger = Acknowledger(source)
         self._committed = False
-        self._reading = False
         """Whether a call of the source is under way."""
         self._position: Position | None = None
         self._rows = self._epochs = self._dead = 0
@@ -154,14 +153,6 @@ class Copy(Closing):
     def rows(self) -> int:
         """Rows committed so far."""
         return self._rows
-
-    @property
-    def idle(self) -> bool:
-        """Whether it waits for a source that can be read again: an end loses nothing.
-
-        Rows that were read and are not committed are read again by the next copy.
-        """
-        return self._reading and self._source.claims.replayable
 
     def mask(self, text: str) -> str:
         """Return ``text`` with the secrets of both configurations masked."""
@@ -234,13 +225,9 @@ class Copy(Closing):
             if self._position is not None:
                 # The last run may have ended between commit and acknowledgement.
                 self._acknowledge(self._position)
-            with self._waiting():
-                rotation = read_from(
-                    self._source,
-                    start=self._position,
-                    default="earliest",
-                    follow=follow,
-                )
+            rotation = read_from(
+                self._source, start=self._position, default="earliest", follow=follow
+            )
             stack.callback(self._end_pass, rotation)
             if self._position is None:
                 # Committed now, so that a restart before the first row begins at the
@@ -307,17 +294,7 @@ class Copy(Closing):
         return False
 
     def _has_ended(self, rotation: Rotation) -> bool:
-        with self._waiting():
-            return all_ended(self._source, rotation)
-
-    @contextmanager
-    def _waiting(self) -> Iterator[None]:
-        """Mark a call of the source: see `idle`."""
-        self._reading = True
-        try:
-            yield
-        finally:
-            self._reading = False
+        return all_ended(self._source, rotation)
 
     def _take(self, epochs: Epochs, route: Conversion, batch: MessageBatch) -> None:
         """Write the rows of a batch, and its dead letters before them."""
@@ -346,7 +323,7 @@ class Copy(Closing):
     def _next(self, epochs: Epochs, rotation: Rotation) -> MessageBatch | None:
         patience = epochs.patience if epochs.pending else _TURN
         try:
-            with self._waiting(), _explained():
+            with _explained():
                 batch = rotation.next_batch(max(0.0, min(_TURN, patience)))
             if batch is not None:
                 refuse_torn(batch, self._source.config.name)

@@ -12,14 +12,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _FRESH: Final = 1.0
-"""Seconds for which the files are not read again."""
+"""Seconds for which the files are not read again, at least."""
+_SHARE: Final = 10
+"""The same, as a multiple of the seconds that reading took: thousands of files."""
 
 _lock = threading.Lock()
 _read: tuple[float, Path, Catalogue] | None = None
 
 
 def catalogue() -> Catalogue:
-    """The catalogue as it was within the last second.
+    """The catalogue as it was a moment ago.
 
     Raises:
         ConfigError: config; its folder cannot be listed.
@@ -28,11 +30,12 @@ def catalogue() -> Catalogue:
     found = Catalogue()
     place = found.folder.absolute()
     with _lock:
-        now = time.monotonic()
         if _read is not None:
-            at, where, kept = _read
-            if now - at < _FRESH and where == place:
+            until, where, kept = _read
+            if time.monotonic() < until and where == place:
                 return kept
-        kept = found.snapshot()
-        _read = now, place, kept
+        kept, begin = found.snapshot(), time.monotonic()
+        kept.names()  # reads it
+        end = time.monotonic()
+        _read = end + max(_FRESH, _SHARE * (end - begin)), place, kept
         return kept

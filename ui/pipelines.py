@@ -20,6 +20,7 @@ from streamfactory.spark.pipelines.model import Table
 from streamfactory.spark.targets import pipeline_files
 from streamfactory.spi import ConfigError, StreamError, UnknownStream
 from streamfactory.spi.masking import mask_userinfo
+from streamfactory.ui.catalogue import catalogue
 from streamfactory.wiring.config.configure import inspect
 from streamfactory.wiring.core.guard import masked_errors
 from streamfactory.wiring.core.plain import moment, plain
@@ -53,7 +54,7 @@ def pipelines(files: Sequence[Path] = ()) -> dict[str, Path]:
         files_once.setdefault(os.path.realpath(path), path)
     for path in files_once.values():
         try:
-            name = read_pipeline(path).name or path.stem
+            name = read_pipeline(path, catalogue()).name or path.stem
         except ConfigError:
             name = path.stem
         found[str(path) if name in found else name] = path
@@ -68,7 +69,7 @@ def definition(path: Path) -> Document:
     Raises:
         ConfigError: config; the file cannot be read.
     """
-    draft = read_pipeline(path)
+    draft = read_pipeline(path, catalogue())
     pipeline = draft.pipeline
     document: Document = {
         "name": draft.name,
@@ -114,9 +115,9 @@ def progress(path: Path) -> Document:
         PositionRefused: permanent; there is no checkpoint, or it cannot be read.
         ConfigError: config; the file is invalid.
     """
-    draft = read_pipeline(path)
+    draft = read_pipeline(path, catalogue())
     with masked_errors(_masks(draft)):
-        located = locate(str(path))
+        located = locate(str(path), catalogue=catalogue())
         document = checkpoint_facts(located, datetime.now(UTC))
         document["history"] = _history(located)
     return _safe(document, draft)
@@ -129,8 +130,8 @@ def compared(path: Path, first: int, second: int) -> list[Document]:
         PositionRefused: permanent; one of the batches is not kept.
         ConfigError: config; the file is invalid.
     """
-    with masked_errors(_masks(read_pipeline(path))):
-        query = locate(str(path)).asked()
+    with masked_errors(_masks(read_pipeline(path, catalogue()))):
+        query = locate(str(path), catalogue=catalogue()).asked()
         before, after = query.batch(first), query.batch(second)
     return [
         {

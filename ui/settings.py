@@ -10,7 +10,7 @@ from streamfactory.spi.addresses import is_loopback, parse_address
 from streamfactory.spi.listening import (
     LISTENING_OPTIONS,
     listening_problems,
-    read_pem,
+    read_tls,
 )
 from streamfactory.wiring.config.configure import resolve_settings
 
@@ -95,21 +95,12 @@ def tls_context(config: StreamConfig) -> ssl.SSLContext | None:
     Raises:
         ConfigError: config; a file cannot be read, is no PEM, or does not fit.
     """
-    authorities = read_pem(config, "tls.client.ca")
-    if None in (read_pem(config, "tls.certificate"), read_pem(config, "tls.key")):
+    if "tls.certificate" not in config:
         return None
+    pem = read_tls(config, "tls.client.ca")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    files, which = (config["tls.certificate"], config["tls.key"]), "tls.certificate"
-    try:
-        # Without a password, OpenSSL would ask for that of the key at the terminal.
-        context.load_cert_chain(*files, password="")
-        if authorities is not None:
-            which = "tls.client.ca"
-            context.load_verify_locations(cadata=authorities.decode("ascii"))
-            context.verify_mode = ssl.CERT_REQUIRED
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", None) or error
-        msg = f"{which} {config[which]!r} cannot be used: {reason}"
-        remedy = "give PEM files: a certificate, and its key without a passphrase"
-        raise ConfigError(msg, remedy=remedy) from error
+    context.load_cert_chain(config["tls.certificate"], config["tls.key"], password="")
+    if "tls.client.ca" in pem:
+        context.load_verify_locations(cadata=pem["tls.client.ca"].decode("ascii"))
+        context.verify_mode = ssl.CERT_REQUIRED
     return context

@@ -157,7 +157,7 @@ def lags(target: str) -> list[Document]:
     masks: list[Callable[[str], str]] = []
     with masked_errors(masks), ExitStack() as stack:
         if Path(target).suffix == ".toml" and is_pipeline(Path(target)):
-            measured = target_lags(stack, target, masks.append, quiet=True)
+            measured = target_lags(stack, target, masks.append, catalogue(), quiet=True)
         else:
             definition = catalogue().get(target)
             with _source(definition) as source:

@@ -28,6 +28,7 @@ from streamfactory.arrowlog.disk.requests import CommitRequest, RecordDraft, gro
 from streamfactory.arrowlog.values import Committed
 from streamfactory.arrowlog.writers import committed_before
 from streamfactory.spi import MisuseError, StreamError, TopicNotFound, WriterFenced
+from streamfactory.spi.waits import wait_in_slices
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -82,7 +83,7 @@ class CommitQueue:
                 self._waiting.append(request)
                 request.leads, self._led = not self._led, True
             if not request.leads:
-                request.turn.wait()
+                wait_in_slices(request.turn.wait)
             if request.leads:
                 with self._journal.publishing:
                     self._lead()

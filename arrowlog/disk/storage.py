@@ -176,12 +176,15 @@ class Storage(Blobs):
         """Release resources."""
 
 
+_PERMISSION: Final = (
+    "give this user the permission to read it, and to write where it writes"
+)
 _REMEDIES: Final = {
     errno.ENOSPC: "free some space; nothing was committed",
     errno.EDQUOT: "free some space; nothing was committed",
     errno.EROFS: "make the file system writable",
-    errno.EACCES: "give this user write permission there",
-    errno.EPERM: "give this user write permission there",
+    errno.EACCES: _PERMISSION,
+    errno.EPERM: _PERMISSION,
 }
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from streamfactory.backends.flight.client.connection import Connection
 from streamfactory.spi import Claims, ConfigError, EpochVisibility
+from streamfactory.spi.listening import read_tls
 
 if TYPE_CHECKING:
     from streamfactory.spi import StreamConfig
@@ -42,16 +42,18 @@ def _credentials(config: StreamConfig) -> tuple[dict[str, Any], list[Any]]:
     Read for each new connection: a token or certificate may be renewed.
 
     Raises:
-        ConfigError: config; a file cannot be read.
+        ConfigError: config; a file cannot be read or used, or the token is none.
     """
-    tls = {}
-    for key, argument in _PEM.items():
-        if key in config:
-            try:
-                tls[argument] = Path(config[key]).read_bytes()
-            except OSError as error:
-                msg = f"{key} {config[key]!r} cannot be read: {error.strerror}"
-                raise ConfigError(msg) from error
+    given = any(key in config for key in _PEM)
+    pem = read_tls(config, "tls.ca") if given else {}
+    tls = {_PEM[key]: content for key, content in pem.items()}
     if "token" not in config:
         return tls, []
-    return tls, [(b"authorization", b"Bearer " + config["token"].encode())]
+    token: str = config["token"]
+    if not (token.isascii() and token.isprintable()):
+        msg = "token has characters that no header can have: line breaks, control or "
+        msg += "non-ASCII characters"
+        raise ConfigError(
+            msg, remedy="correct the variable or file that it is read from"
+        )
+    return tls, [(b"authorization", b"Bearer " + token.encode())]

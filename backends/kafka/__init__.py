@@ -7,7 +7,7 @@ Exactly-once as source and sink, replayable while Kafka retains the messages.
 
 from __future__ import annotations
 
-from streamfactory.backends.kafka.client_keys import CLIENT_KEYS
+from streamfactory.backends.kafka.client_keys import CALLBACKS, CLIENT_KEYS
 from streamfactory.backends.kafka.options import (
     OPTIONS,
     OWNED,
@@ -42,7 +42,7 @@ def streamfactory_backend() -> Backend:
         options=(*OPTIONS, *WRITE_OPTIONS),
         translate=import_later(f"{__name__}.errors", "translate"),
         client_namespaces=frozenset({"consumer", "producer"}),
-        owned_client_keys={**OWNED, **OWNED_PRODUCER_KEYS},
+        owned_client_keys={**OWNED, **OWNED_PRODUCER_KEYS, **CALLBACKS},
         client_keys=CLIENT_KEYS,
         bare_names=SPARK_NAMES,
         bare_hints=SPARK_HINTS,

@@ -217,6 +217,7 @@ RENAMED: Final[Mapping[str, str]] = {
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
     "send.buffer.bytes": "socket.send.buffer.bytes",
     "max.in.flight.requests.per.connection": "max.in.flight",
+    "max.request.size": "message.max.bytes",
 }
 """Properties of the Java client by their name in librdkafka."""
 
@@ -227,7 +228,6 @@ JAVA_ONLY: Final = frozenset(
         "exclude.internal.topics",
         "max.block.ms",
         "max.poll.records",
-        "max.request.size.bytes",
         "metric.reporters",
         "metrics.num.samples",
         "metrics.recording.level",
@@ -236,6 +236,22 @@ JAVA_ONLY: Final = frozenset(
     }
 )
 """Properties of the Java client that librdkafka does not have. They have no effect."""
+
+_POINTERS: Final = {
+    "default_topic_conf",
+    "interceptors",
+    "msg_order_cmp",
+    "opaque",
+    "ssl_ca",
+    "ssl_certificate",
+    "ssl_engine_callback_data",
+    "ssl_key",
+}
+CALLBACKS: Final[Mapping[str, str]] = dict.fromkeys(
+    (key for key in LIBRDKAFKA_KEYS if key.endswith("_cb") or key in _POINTERS),
+    "its value is an object of a program, which no text stands for",
+)
+"""Properties of librdkafka that are functions or other pointers, with the remedy."""
 
 CLIENT_KEYS: Final = LIBRDKAFKA_KEYS.union(RENAMED, JAVA_ONLY, JAVA_KEYS)
 """Keys that may be passed through."""

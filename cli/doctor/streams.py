@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from streamfactory.cli.doctor.findings import ERROR, OK, WARNING, Finding
-from streamfactory.cli.parameters import one_definition
 from streamfactory.cli.results import count
 from streamfactory.spi import ConfigError
 from streamfactory.spi.hooks import BACKENDS, DECODERS
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from streamfactory.cli.printing import Printer
+    from streamfactory.wiring.config.definition import StreamDefinition
 
 _AT_ONCE: Final = 8
 """Streams that are checked concurrently: one that hangs delays no other."""
@@ -40,7 +40,7 @@ def stream_findings(
         connect: Whether streams are checked.
     """
     yield from _plugins()
-    catalogue = Catalogue()
+    catalogue = Catalogue().snapshot()
     try:
         names, broken = catalogue.names(), catalogue.broken()
     except ConfigError as error:
@@ -57,7 +57,7 @@ def stream_findings(
         yield Finding("catalogue", str(path), ERROR, problem.what, remedy)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         checked = (targets or names) if connect else ()
-        found = pool.map(partial(_checked, printer), checked)
+        found = pool.map(partial(_checked, printer, catalogue), checked)
         for findings in found:
             yield from findings
 
@@ -82,9 +82,9 @@ def _plugins() -> Iterator[Finding]:
         yield Finding("plug-in", f"{kind}s", OK, ", ".join(good))
 
 
-def _checked(printer: Printer, target: str) -> list[Finding]:
+def _checked(printer: Printer, catalogue: Catalogue, target: str) -> list[Finding]:
     """The check of one stream, and its folders."""
-    check = StreamCheck(lambda: one_definition(target))
+    check = StreamCheck(lambda: catalogue.one(target))
     printer.also_mask(check.mask)
     result = check.run()
     if result.failure is not None:
@@ -99,12 +99,12 @@ def _checked(printer: Printer, target: str) -> list[Finding]:
         Finding("stream", target, WARNING, f"{one.key}: {one.what}", one.suggestion)
         for one in result.warnings
     ]
-    return found + list(_folders(target))
+    return found + list(_folders(target, catalogue.one(target)))
 
 
-def _folders(target: str) -> Iterator[Finding]:
+def _folders(target: str, definition: StreamDefinition) -> Iterator[Finding]:
     """Folders that the stream names, and that cannot be written."""
-    for given in one_definition(target).properties:
+    for given in definition.properties:
         if given.key.lower() not in _FOLDERS:
             continue
         if "://" in given.text or has_reference(given.text):

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from streamfactory.spi import ConfigError, Unsupported
 from streamfactory.spi.masking import mask_userinfo
+from streamfactory.ui.catalogue import catalogue
 from streamfactory.ui.lookups import OVERDUE, Lookups
 from streamfactory.ui.pipelines import pipelines, progress
 from streamfactory.ui.streams import lags, partitions
-from streamfactory.wiring.config.catalogue import Catalogue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -104,7 +104,7 @@ class CatalogueObserver:
         Raises:
             ConfigError: config; the folder of the catalogue cannot be read.
         """
-        streams, files = Catalogue().names(), pipelines(self._files)
+        streams, files = catalogue().names(), pipelines(self._files)
         wanted: dict[tuple[str, str], Callable[[], Any]] = {}
         for name in streams:
             wanted["partitions", name] = partial(partitions, name)

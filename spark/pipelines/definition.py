@@ -50,11 +50,12 @@ _NOT_HERE: Final = {"spark.master": "set --master", "spark.app.name": "remove it
 """Spark settings that a pipeline cannot set."""
 
 
-def read_pipeline(path: Path) -> Draft:
+def read_pipeline(path: Path, catalogue: Catalogue | None = None) -> Draft:
     """Read a pipeline's file. Named streams are looked up, but not connected to.
 
     Args:
         path: A TOML file.
+        catalogue: Where they are looked up; by default that of the process.
 
     Raises:
         ConfigError: config; the file cannot be read.
@@ -63,16 +64,20 @@ def read_pipeline(path: Path) -> Draft:
         msg = f"{str(path)!r} is no pipeline: that is a TOML file"
         raise ConfigError(msg)
     document = open_document(path)
-    return _Reader(document, read_toml(document)).draft()
+    return _Reader(
+        document, read_toml(document), catalogue or Catalogue().snapshot()
+    ).draft()
 
 
 class _Reader:
     """Parser of one file."""
 
-    def __init__(self, document: Document, body: Mapping[str, Any]) -> None:
+    def __init__(
+        self, document: Document, body: Mapping[str, Any], catalogue: Catalogue
+    ) -> None:
         self._document = document
         self._body = body
-        self._catalogue = Catalogue()
+        self._catalogue = catalogue
         self._streams: dict[StreamDefinition, None] = {}
 
     def draft(self) -> Draft:

@@ -22,6 +22,7 @@ from streamfactory.spark.pipelines.preparing import (
 )
 from streamfactory.spark.pipelines.running import run_prepared
 from streamfactory.spi import ConfigError, PositionRefused, Problem, StreamError
+from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.core.guard import log
 
 if TYPE_CHECKING:
@@ -68,9 +69,11 @@ class Pipelines:
         self._problems: list[Problem] = []
         """Problems of the files."""
         self.drafts: list[Draft] = []
+        catalogue = Catalogue().snapshot()
         for path in paths:
             try:
-                self.drafts.append(_overridden(read_pipeline(path), self._overrides))
+                draft = read_pipeline(path, catalogue)
+                self.drafts.append(_overridden(draft, self._overrides))
             except ConfigError as error:
                 self._problems += error.problems or [
                     Problem(str(path), error.what, suggestion=error.remedy)

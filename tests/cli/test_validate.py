@@ -281,3 +281,32 @@ def test_only_properties_of_the_definition_are_unset(
     assert (both.status, both.err) == (
         2, "error: [usage] --set and --unset both name a. (see streamfactory check --help)\n",
     )  # fmt: skip
+
+
+def test_properties_of_the_kafka_client_that_no_text_stands_for_are_errors(
+    streamfactory: Callable[..., Outcome],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    properties = {
+        "streamType": "kafka",
+        "stream.kafka.topic.name": "t",
+        "stream.kafka.broker.list": "127.0.0.1:9092",
+        "stream.kafka.decoder.class.name": "raw",
+        "stream.kafka.consumer.prop.rebalance_cb": "print",
+        "stream.kafka.consumer.prop.opaque": "1",
+        "stream.kafka.producer.prop.max.request.size": "2000000",
+        "stream.kafka.producer.prop.max.request.sise": "2000000",
+    }
+    (tmp_path / "k.json").write_text(json.dumps({"properties": properties}))
+    done = streamfactory("validate", "k.json")
+    lines = done.out.splitlines()
+    remedy = "its value is an object of a program, which no text stands for"
+    assert done.status == 2
+    assert [line.split(": ")[1] for line in lines if remedy in line] == [
+        "stream.kafka.consumer.prop.rebalance_cb",
+        "stream.kafka.consumer.prop.opaque",
+    ]
+    assert [line for line in lines if "did you mean max.request.size?" in line]
+    assert not [line for line in lines if "prop.max.request.size:" in line]

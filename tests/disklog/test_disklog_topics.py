@@ -367,7 +367,7 @@ def test_a_folder_that_may_only_be_read_can_be_read(
             path.chmod(mode)
     assert all(str(root) in error.what for error in errors)
     assert {error.remedy for error in errors} == {
-        "give this user write permission there"
+        "give this user the permission to read it, and to write where it writes"
     }
     assert log.commit(Epoch(None, 0, [staged], Summary())).held is None
     assert numbers_of(log) == [1, 2, 3]

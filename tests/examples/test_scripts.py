@@ -85,6 +85,27 @@ def test_the_notebook_runs_from_the_first_cell_to_the_last(tmp_path: Path) -> No
     assert "image/png" in outputs[-1]["data"], "no plot"
 
 
+def test_the_cells_of_the_first_notebook_run_in_order(tmp_path: Path) -> None:
+    notebook = json.loads((EXAMPLES / "notebooks/first.ipynb").read_text("utf-8"))
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join("".join(cell["source"]) for cell in code)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(tmp_path, {"MPLBACKEND": "Agg"}),
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        *(
+            f"<MessageBatch of rides-0: 30 rows, offsets {n} to {n + 30}, data>"
+            for n in range(0, 150, 30)
+        ),
+        "interrupted",
+    ]
+
+
 @pytest.mark.parametrize(
     "notebook", sorted(EXAMPLES.rglob("*.ipynb")), ids=lambda p: p.name
 )

@@ -174,9 +174,9 @@ def tls(folder: Path, name: str | None = None, ca: str = "ca") -> dict[str, str]
 
 
 def served(folder: Path, **settings: str) -> ServerProcess:
-    server = tls(folder, "server")
+    server = {**tls(folder, "server"), **settings}
     del server["tls_ca"]
-    return streamfactory.serve(memory=True, **server, **settings)
+    return streamfactory.serve(memory=True, **server)
 
 
 def test_tls_protects_reading_and_writing(certificates: Path) -> None:
@@ -190,6 +190,56 @@ def test_tls_protects_reading_and_writing(certificates: Path) -> None:
         with pytest.raises(NotAuthorized, match="certificate verify failed") as caught:
             read(stream(server, "clicks", **tls(certificates, ca="other-ca")))
         assert caught.value.attempts is None
+
+
+def test_an_authority_of_the_same_name_with_another_key_is_refused_at_once(
+    certificates: Path, tmp_path: Path
+) -> None:
+    impostor = tmp_path / "impostor"
+    impostor.mkdir()
+    issue_certificates(impostor)
+    with served(certificates) as server:
+        with pytest.raises(NotAuthorized) as caught:
+            read(stream(server, "clicks", **tls(impostor)))
+        assert caught.value.attempts is None
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"tls_ca": "junk.pem"}, r"tls\.ca '.*junk\.pem' cannot be used"),
+        ({"tls_key": "stranger.key"}, "stranger.key' cannot be used: KEY_VALUES_MISM"),
+        ({"token": "a\nb"}, "token has characters that no header can have"),
+        ({"token": "caf\u00e9"}, "token has characters that no header can have"),
+    ],
+)
+def test_a_client_with_a_wrong_file_or_token_is_a_configuration_error(
+    given: dict[str, str], message: str, certificates: Path
+) -> None:
+    (certificates / "junk.pem").write_text("-----BEGIN CERTIFICATE-----\njunk\n")
+    paths = {
+        key: str(certificates / value) if key.startswith("tls") else value
+        for key, value in given.items()
+    }
+    names = {**tls(certificates, "client"), **paths}
+    properties = {
+        "streamType": "flight",
+        "stream.flight.location": "grpc+tls://127.0.0.1:1",
+        "stream.flight.topic.name": "clicks",
+    }
+    properties |= {
+        f"stream.flight.{key.replace('_', '.')}": value for key, value in names.items()
+    }
+    with pytest.raises(ConfigError, match=message):
+        read(properties)
+
+
+def test_a_server_with_the_key_of_another_certificate_is_a_configuration_error(
+    certificates: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(StreamError):
+        served(certificates, tls_key=str(certificates / "stranger.key"))
+    assert "stranger.key' cannot be used: KEY_VALUES_MISMATCH" in capfd.readouterr().err
 
 
 def test_mutual_tls_refuses_unknown_clients(certificates: Path) -> None:

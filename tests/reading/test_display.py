@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import re
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -128,3 +130,56 @@ def test_a_closed_stream_is_shown_as_such() -> None:
         pass
     assert "the stream is closed" in str(stream.preview())
     assert repr(stream) == "<Stream 'memory:clicks' of type 'memory'>"
+
+
+def test_notebooks_show_sinks_batches_guarantees_and_metrics() -> None:
+    stream = written(pa.table({HOSTILE: [HOSTILE] * 7}), "shown-objects")
+    with streamfactory.open_sink(stream) as sink:
+        shown: dict[str, Any] = {
+            "sink 'memory:rows'": sink,
+            "at-most-once": sink.guarantee(writer_id="w"),
+        }
+        texts = [repr(one) for one in shown.values()]
+        pages = [one._repr_html_() for one in shown.values()]
+    assert texts[0] == "<Sink 'memory:rows' of type 'memory'>"
+    assert texts[1].startswith("<Verdict at-most-once: ")
+    with streamfactory.open(stream) as opened:
+        batch = next(iter(opened))
+    assert repr(batch) == "<MessageBatch of rows-0: 7 rows, offsets 0 to 7, data>"
+    pages.append(batch._repr_html_())
+    metrics = streamfactory.metrics()
+    assert repr(metrics) == f"<MetricsSnapshot of {len(metrics.samples)} samples>"
+    pages.append(metrics._repr_html_())
+    expected = [*shown, "2 more rows", "<td>read.rows</td>"]
+    assert [
+        word
+        for word, page in zip(expected, pages, strict=True)
+        if word not in html.unescape(page) or "<script>" in page or "\x1b" in page
+    ] == []
+
+
+def test_notebooks_show_a_server_process() -> None:
+    with streamfactory.serve(memory=True) as server:
+        place = f"{server.pid} at {server.location}"
+        assert repr(server) == f"<ServerProcess {place}, running>"
+        assert server.location in server._repr_html_()
+    assert repr(server) == f"<ServerProcess {place}, ended with status 0>"
+
+
+def test_a_frame_of_a_stream_is_refused_with_what_makes_one() -> None:
+    pandas = pytest.importorskip("pandas")
+    stream = written(pa.table({"a": [1, 2]}), "frame-of-a-stream")
+    with streamfactory.open(stream) as opened:
+        with pytest.raises(TypeError, match=r"pandas\.DataFrame\.from_arrow"):
+            pandas.DataFrame(opened)
+        assert pandas.DataFrame.from_arrow(opened)["a"].tolist() == [1, 2]
+
+
+def test_anext_returns_the_next_batch() -> None:
+    stream = written(pa.table({"a": [1, 2]}), "next-of-a-stream")
+
+    async def first() -> int:
+        async with streamfactory.open(stream) as opened:
+            return (await anext(opened)).num_rows
+
+    assert asyncio.run(first()) == 2

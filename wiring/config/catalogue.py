@@ -6,6 +6,7 @@ A name is only compared with the names in the files; it never becomes part of a 
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -43,7 +44,7 @@ class _Contents:
 class Catalogue:
     """The streams of one folder. The files are read again on each call.
 
-    Not so those of a `snapshot`.
+    Not so those of a `snapshot`, which commands over many streams use. Thread-safe.
 
     Args:
         folder: The folder of the files; by default STREAMFACTORY_STREAMS, then
@@ -53,16 +54,14 @@ class Catalogue:
     def __init__(self, folder: Path | None = None) -> None:
         named = os.environ.get(ENVIRONMENT)
         self.folder = folder or (Path(named) if named else DEFAULT_FOLDER)
-        self._fixed: _Contents | None = None
+        self._reads_once = False
+        self._contents: _Contents | None = None
+        self._lock = threading.Lock()
 
     def snapshot(self) -> Catalogue:
-        """Return the catalogue as it is now, whose files are not read again.
-
-        Raises:
-            ConfigError: config; the folder cannot be listed.
-        """
+        """Return the catalogue as it is at its first look-up: it is read once."""
         found = Catalogue(self.folder)
-        found._fixed = self._read()
+        found._reads_once = True
         return found
 
     def names(self) -> list[str]:
@@ -133,8 +132,14 @@ class Catalogue:
         return found[0]
 
     def _read(self) -> _Contents:
-        if self._fixed is not None:
-            return self._fixed
+        if not self._reads_once:
+            return self._parsed()
+        with self._lock:
+            if self._contents is None:
+                self._contents = self._parsed()
+            return self._contents
+
+    def _parsed(self) -> _Contents:
         contents = _Contents()
         for document in [read_document(path) for path in self._files()]:
             path = document.path

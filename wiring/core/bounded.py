@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 from collections import deque
 from concurrent.futures import Future, wait
+from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
+from weakref import WeakSet
 
 from streamfactory.spi import StreamTimeout
+from streamfactory.spi.waits import wait_in_slices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,6 +25,9 @@ _LOOK: Final = 0.1
 """Seconds between two checks of a stop."""
 _GRACE: Final = 0.5
 """Seconds for a client's own timeout to come first: its message says more."""
+
+_threads: Final = WeakSet[threading.Thread]()
+"""Those of the calls, while they run."""
 
 
 class Hung(StreamTimeout):
@@ -63,9 +69,14 @@ def concurrently(
                 return
             _run(outcome, partial(function, argument))
 
-    for number in range(min(at_once, len(outcomes))):
-        name = f"{getattr(function, '__name__', 'call')}-{number}"
-        threading.Thread(target=work, name=name, daemon=True).start()
+    name = getattr(function, "__name__", "call")
+    threads = [
+        threading.Thread(target=work, name=f"{name}-{number}", daemon=True)
+        for number in range(min(at_once, len(outcomes)))
+    ]
+    for thread in threads:
+        thread.start()
+    _threads.update(threads)
     while wait(outcomes, _LOOK).not_done:
         if stop is not None and stop.is_set():
             return None
@@ -82,15 +93,53 @@ def bounded(operation: str, seconds: float, function: Callable[[], T]) -> T:
         Hung: transient; no answer in time.
     """
     outcome: Future[T] = Future()
-
-    threading.Thread(
+    thread = threading.Thread(
         target=_run, args=(outcome, function), name=operation, daemon=True
-    ).start()
-    if not wait([outcome], seconds + _GRACE).done:
+    )
+    thread.start()
+    _threads.add(thread)
+    if not _finished(outcome, seconds + _GRACE):
         msg = f"{operation}: no answer within {seconds:g} s"
         remedy = "raise stream.<type>.connection.timeout.millis if it needs longer"
         raise Hung(msg, remedy=remedy)
     return outcome.result()
+
+
+def interruptible(function: Callable[[], T], left: Callable[[Future[T]], object]) -> T:
+    """Call a function that may block outside of Python; Ctrl-C ends the wait for it.
+
+    In the main thread the call is made in a new one: no other thread is interrupted.
+
+    Args:
+        function: The call.
+        left: Called with its future if an interrupt left it to its thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return function()
+    outcome: Future[T] = Future()
+    inherited = partial(copy_context().run, function)
+    thread = threading.Thread(target=_run, args=(outcome, inherited), daemon=True)
+    thread.start()
+    try:
+        _finished(outcome, None)
+    except BaseException:
+        _threads.add(thread)
+        left(outcome)
+        raise
+    return outcome.result()
+
+
+def _finished(outcome: Future[T], seconds: float | None) -> bool:
+    return wait_in_slices(lambda most: wait([outcome], most).done, seconds)
+
+
+def calls_left() -> bool:
+    """Whether a call was not waited for to the end, and still runs in its thread.
+
+    Then the process has to end by `os._exit`: Python's last steps and those of client
+    libraries free what the call uses, which has crashed gRPC.
+    """
+    return any(thread.is_alive() for thread in tuple(_threads))
 
 
 def _run(outcome: Future[T], function: Callable[[], T]) -> None:

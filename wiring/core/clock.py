@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from streamfactory.spi.waits import wait_in_slices
+
 if TYPE_CHECKING:
     import threading
 
@@ -18,4 +20,4 @@ class Clock:
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
         """Wait at most ``seconds`` for an event; return whether it is set."""
-        return event.wait(max(0.0, seconds))
+        return wait_in_slices(event.wait, seconds)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import threading
+from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from streamfactory.spi import (
     Backend,
@@ -19,17 +22,22 @@ from streamfactory.spi import (
     UntranslatedError,
 )
 from streamfactory.spi.backoff import Backoff
+from streamfactory.wiring.core.bounded import interruptible
 from streamfactory.wiring.core.shown import all_of
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable, Iterable, Iterator
+    from concurrent.futures import Future
 
     from streamfactory.spi import Partition
     from streamfactory.wiring.core.clock import Clock
 
 T = TypeVar("T")
 """The result of a guarded call."""
+
+_FRESH: Final = 1.0
+"""Seconds after an answer in which the same operation is called by the calling thread:
+another one costs as much as a small write to memory."""
 
 log = logging.getLogger("streamfactory")
 
@@ -90,6 +98,10 @@ class Guard:
         self._translate = backend.translate
         self._policy = RetryPolicy.of(config)
         self.clock = clock
+        self._answered_at: dict[str, float] = {}
+        """When an operation was last answered."""
+        self._left: Future[Any] | None = None
+        """A call that an interrupt left to its thread."""
         self.answered = False
         """Whether the server has answered: its address is correct."""
 
@@ -97,6 +109,35 @@ class Guard:
     def policy(self) -> RetryPolicy:
         """The retry policy."""
         return self._policy
+
+    def end(self, close: Callable[[], object]) -> None:
+        """Close what the calls use.
+
+        After an interrupt a call may not have returned: then it is closed once it has,
+        by another thread.
+        """
+        left = self._left
+        if left is None or left.done():
+            close()
+            return
+
+        def close_then() -> None:
+            wait([left])
+            try:
+                close()
+            except Exception as error:  # noqa: BLE001 - nothing waits for it
+                log.info("closing after an interrupt: %s", self.translate(error))
+
+        threading.Thread(target=close_then, name="close", daemon=True).start()
+
+    def _made(self, operation: str, function: Callable[[], T]) -> T:
+        """Make a call, which an interrupt ends unless it was answered just before."""
+        if self.clock.now() - self._answered_at.get(operation, -inf) < _FRESH:
+            return function()
+        return interruptible(function, self._leave)
+
+    def _leave(self, call: Future[T]) -> None:
+        self._left = call
 
     def gives_up(self, error: StreamError, failures: int, elapsed: float) -> bool:
         """Whether to stop retrying after an error.
@@ -171,7 +212,7 @@ class Guard:
         failures = 0
         while True:
             try:
-                answer = function()
+                answer = self._made(operation, function)
             except Exception as error:
                 found = self.translate(error, partition=partition)
                 failures += 1
@@ -189,6 +230,7 @@ class Guard:
                     raise ClosedError(msg, stream=self._config.name) from error
             else:
                 self.answered = True
+                self._answered_at[operation] = self.clock.now()
                 return answer
 
     @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from streamfactory.spi import Metric, MetricKind, MisuseError, Sample
+from streamfactory.spi.notebook import html_of, one_line
 from streamfactory.wiring.core.nearest import nearest
 from streamfactory.wiring.metrics.registry import registry
 
@@ -24,6 +25,18 @@ class MetricsSnapshot:
     def __init__(self, metrics: Sequence[Metric], samples: Sequence[Sample]) -> None:
         self.metrics = tuple(metrics)
         self.samples = tuple(samples)
+
+    def __repr__(self) -> str:
+        count = len(self.samples)
+        return f"<MetricsSnapshot of {count} sample{'' if count == 1 else 's'}>"
+
+    def _repr_html_(self) -> str:
+        table = [("metric", "labels", "value")]
+        for sample in self.samples:
+            labels = zip(sample.metric.labels, sample.labels, strict=True)
+            text = one_line(", ".join(f"{name}={value}" for name, value in labels))
+            table.append((sample.metric.name, text, str(sample.number)))
+        return html_of(f"{len(self.samples)} metrics of this process", (), (table,))
 
     def select(self, name: str, **labels: str) -> list[Sample]:
         """Samples of one metric.

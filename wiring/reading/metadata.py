@@ -426,15 +426,20 @@ class Metadata:
         """
         clock = self._guard.clock
         deadline = clock.now() + self._timeout
+        warned = False
         while True:
             self._check_open()
             begun = clock.now()
             try:
                 return provider.fetch_schema(topic)
-            except StreamTimeout:
+            except StreamTimeout as error:
                 now = clock.now()
                 if now >= deadline:
                     raise
+                if not warned:
+                    what = "stream %r: %s: waiting for up to %.0f s"
+                    log.warning(what, self._config.name, error.what, deadline - now)
+                    warned = True
                 # A provider may return early: do not spin.
                 clock.wait(self._closed, min(begun + _PAUSE, deadline) - now)
 

@@ -270,6 +270,9 @@ class Source:
 
     def close(self) -> None:
         """Close the metadata and the factory; the caller closes readers before."""
+        self.guard.end(self._close)
+
+    def _close(self) -> None:
         try:
             self._closing.close()
             self.metadata.close()

@@ -9,6 +9,8 @@ import threading
 from typing import Any, Final, Self
 
 from streamfactory.spi import ConnectionFailed, Unsupported
+from streamfactory.spi.notebook import html_of
+from streamfactory.spi.waits import wait_in_slices
 from streamfactory.wiring.config.definition import Property
 from streamfactory.wiring.options.texts import canonical_text
 from streamfactory.wiring.plugins.manager import default_manager
@@ -33,6 +35,22 @@ class ServerProcess:
         self.metrics = metrics
         """URL of the metrics; None without ``metrics.address``."""
 
+    def __repr__(self) -> str:
+        return f"<ServerProcess {self.pid} at {self.location}, {self._state}>"
+
+    def _repr_html_(self) -> str:
+        facts: list[tuple[str, object]] = [
+            ("location", self.location),
+            ("process", self.pid),
+        ]
+        facts += [] if self.metrics is None else [("metrics", self.metrics)]
+        return html_of("server", [*facts, ("state", self._state)])
+
+    @property
+    def _state(self) -> str:
+        status = self._process.poll()
+        return "running" if status is None else f"ended with status {status}"
+
     @property
     def pid(self) -> int:
         """Of the child."""
@@ -44,20 +62,30 @@ class ServerProcess:
         Raises:
             TimeoutError: It has not ended after so many seconds.
         """
-        try:
-            return self._process.wait(timeout)
-        except subprocess.TimeoutExpired:
+        if not wait_in_slices(self._ended, timeout):
             msg = f"the server process {self.pid} has not ended after {timeout} s"
-            raise TimeoutError(msg) from None
+            raise TimeoutError(msg)
+        return int(self._process.returncode)
+
+    def _ended(self, seconds: float) -> bool:
+        """Whether the child ends within so many seconds."""
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def close(self) -> None:
         """Shut down gracefully: running commits are finished. May be called twice."""
         if self._process.poll() is None:
             self._process.terminate()
         try:
-            self._process.communicate(timeout=_STOP_TIMEOUT)
-        except subprocess.TimeoutExpired:
+            if not wait_in_slices(self._ended, _STOP_TIMEOUT):
+                self._process.kill()
+        except BaseException:
             self._process.kill()
+            raise
+        finally:
             self._process.communicate()
 
     def __enter__(self) -> Self:

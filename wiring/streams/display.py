@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import html
 import time
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from streamfactory.spi import MisuseError, StreamError
 from streamfactory.spi.ddl import type_text
+from streamfactory.spi.notebook import header_of, html_of, one_line, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,11 +24,8 @@ if TYPE_CHECKING:
 _SECONDS: Final = 1.0
 """Maximum seconds of fetching the rows, after connecting."""
 _BYTES: Final = 1 << 20
-_CELL_BYTES: Final = 1 << 16
-_CELL: Final = 60
-"""Maximum characters of a value."""
 _MANY: Final = 20
-"""Maximum partitions and columns."""
+"""Maximum partitions, and columns of the schema."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +37,7 @@ class Preview:
     """
 
     title: str
-    facts: tuple[Row, ...]
+    facts: tuple[tuple[str, str], ...]
     """Names and values."""
     partitions: tuple[Row, ...]
     """The first is the header."""
@@ -57,15 +54,7 @@ class Preview:
         return "\n".join([*lines, *(f"({note})" for note in self.notes)])
 
     def _repr_html_(self) -> str:
-        facts = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
-            f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
-            for name, value in self.facts
-        )
-        tables = "".join(map(_table, (self.partitions, self.rows)))
-        notes = "".join(f"<p><i>{html.escape(note)}</i></p>" for note in self.notes)
-        title = f"<p><b>{html.escape(self.title)}</b></p>"
-        return f"<div>{title}<table>{facts}</table>{tables}{notes}</div>"
+        return html_of(self.title, self.facts, (self.partitions, self.rows), self.notes)
 
 
 def preview(source: Source, position: Position | None, rows: int) -> Preview:
@@ -90,7 +79,10 @@ def preview(source: Source, position: Position | None, rows: int) -> Preview:
     shown: list[Row] = []
     cells: list[Row] = []
     notes: list[str] = []
-    facts = [("type", _text(config.type)), ("guarantee", _text(str(source.guarantee)))]
+    facts = [
+        ("type", one_line(config.type)),
+        ("guarantee", one_line(str(source.guarantee))),
+    ]
     if position is None:
         notes.append("the stream is closed")
     else:
@@ -108,15 +100,15 @@ def preview(source: Source, position: Position | None, rows: int) -> Preview:
             else:
                 notes.append("rows are not shown: reading them would consume them")
         except StreamError as error:
-            notes.append(_text(str(error), most=500))
-    title = _text(f"stream {config.name!r}")
+            notes.append(one_line(str(error), most=500))
+    title = one_line(f"stream {config.name!r}")
     return Preview(title, tuple(facts), tuple(shown), tuple(cells), tuple(notes))
 
 
 def _fields(schema: pa.Schema) -> str:
     fields = [f"{field.name} {type_text(field.type)}" for field in schema][:_MANY]
     more = len(schema.names) - len(fields)
-    return ", ".join([_text(f) for f in fields] + ([f"{more} more"] if more else []))
+    return ", ".join([one_line(f) for f in fields] + ([f"{more} more"] if more else []))
 
 
 def _partitions(infos: Sequence[PartitionInfo], position: Position) -> Iterator[Row]:
@@ -124,7 +116,7 @@ def _partitions(infos: Sequence[PartitionInfo], position: Position) -> Iterator[
     for info in infos[:_MANY]:
         after = position.get(info.partition)
         yield (
-            _text(str(info.partition)),
+            one_line(str(info.partition)),
             str(info.earliest),
             "unknown" if info.latest is None else str(info.latest),
             "" if after is None else str(after),
@@ -133,9 +125,7 @@ def _partitions(infos: Sequence[PartitionInfo], position: Position) -> Iterator[
 
 
 def _rows(source: Source, infos: Sequence[PartitionInfo], most: int) -> Iterator[Row]:
-    names = source.schema.names
-    more = ("...",) if len(names) > _MANY else ()
-    yield (*map(_text, names[:_MANY]), *more)
+    yield header_of(source.schema.names)
     filled = [i for i in infos if i.latest is None or i.latest > i.start]
     deadline = time.monotonic() + _SECONDS
     left = _SECONDS
@@ -146,28 +136,9 @@ def _rows(source: Source, infos: Sequence[PartitionInfo], most: int) -> Iterator
             batch = reader.fetch(
                 info.start, max_rows=most, max_bytes=_BYTES, timeout=left
             )
-        for index in range(min(most, batch.num_rows)):
-            row = batch.rows.slice(index, 1)
-            yield (*(_cell(row.column(n)) for n in range(len(names[:_MANY]))), *more)
+        yield from rows_of(batch.rows, most)
         most -= batch.num_rows
         left = deadline - time.monotonic()
-
-
-def _cell(column: pa.Array) -> str:
-    """The text of the only value of a column."""
-    if column.nbytes > _CELL_BYTES:
-        return _text(f"<{column.type}, {column.nbytes} bytes>")
-    try:
-        value: Any = column[0].as_py()
-    except Exception:  # noqa: BLE001 - a date out of Python's range, invalid text
-        return _text(f"<{column.type}>")
-    return "null" if value is None else _text(str(value))
-
-
-def _text(text: str, most: int = _CELL) -> str:
-    """Return one line: control characters are escaped, and long text is cut."""
-    cut = text[: most - 3] + "..." if len(text) > most else text
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in cut)
 
 
 def _aligned(table: Sequence[Row], indent: str) -> list[str]:
@@ -177,14 +148,3 @@ def _aligned(table: Sequence[Row], indent: str) -> list[str]:
         + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip()
         for row in table
     ]
-
-
-def _table(rows: Sequence[Row]) -> str:
-    if not rows:
-        return ""
-    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in rows[0])
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
-        for row in rows[1:]
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

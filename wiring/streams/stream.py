@@ -105,6 +105,11 @@ def open_stream(
         raise
 
 
+# Its public name, which help() shows: a module has `open` of Python otherwise.
+open_stream.__module__, open_stream.__qualname__ = "streamfactory", "open"
+open_stream.__name__ = "open"
+
+
 @final
 class Stream(Closing):
     """An open stream: a context manager and an iterator of `MessageBatch`.
@@ -131,8 +136,7 @@ class Stream(Closing):
             finished=lambda: self._finished,
             ends=lambda: self._closed and self._endless,
         )
-        self.schema: pa.Schema = source.schema
-        """The schema of every batch."""
+        self._schema = source.schema
         if self.config["consumer.type"] == "highlevel":
             if start is not None:
                 msg = "a group starts at its checkpoint: start is not allowed"
@@ -149,6 +153,11 @@ class Stream(Closing):
     def config(self) -> StreamConfig:
         """The effective configuration."""
         return self._source.config
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of every batch."""
+        return self._schema
 
     @property
     def guarantee(self) -> Verdict:
@@ -219,7 +228,7 @@ class Stream(Closing):
     def to_reader(self) -> pa.RecordBatchReader:
         """Return the rest of the stream as an Arrow reader."""
         batches = (batch.rows for batch in self if batch.num_rows)
-        return pa.RecordBatchReader.from_batches(self.schema, batches)
+        return pa.RecordBatchReader.from_batches(self._schema, batches)
 
     def close(self) -> None:
         """Close the stream; may be called twice."""
@@ -244,6 +253,16 @@ class Stream(Closing):
     def __aiter__(self) -> AsyncBatches:
         self._check_open()
         return self._async
+
+    async def __anext__(self) -> MessageBatch:
+        self._check_open()
+        return await anext(self._async)
+
+    def __array__(self, *_: object, **__: object) -> object:
+        # pandas.DataFrame(stream) would make a column of batches.
+        msg = "a stream is no array: pandas.DataFrame.from_arrow(stream) makes a frame"
+        msg += ", and streamfactory.engines.pandas.chunks makes several"
+        raise TypeError(msg)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)

@@ -330,6 +330,9 @@ class Admin(Closing):
     def close(self) -> None:
         """Close; may be called twice."""
         self._closed.set()
+        self._guard.end(self._close)
+
+    def _close(self) -> None:
         with self._lock:
             opened = self._opened.pop_all()
         with self._guard.border():

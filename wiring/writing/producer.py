@@ -122,7 +122,8 @@ class Producer:
         """Close the factory, after ``others``; may be called twice."""
         if not self._closed.is_set():
             self._closed.set()
-            with ExitStack() as last:
-                last.callback(self.call, self.factory.close)
-                for close in others:
-                    last.callback(close)
+            last = ExitStack()
+            last.callback(self.call, self.factory.close)
+            for close in others:
+                last.callback(close)
+            self.guard.end(last.close)

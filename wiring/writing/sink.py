@@ -37,6 +37,7 @@ from streamfactory.spi import (
     WriterFenced,
     envelope_schema,
 )
+from streamfactory.spi.notebook import html_of, one_line
 from streamfactory.wiring.config.guarantees import check_guarantee, end_verdict
 from streamfactory.wiring.core.canonical import canonical_schema, declared_schema
 from streamfactory.wiring.core.clock import Clock
@@ -344,6 +345,21 @@ class Sink(Closing):
             text += "the stream, and may lack rows"
             log.warning(text, self.config.name)
         return ended
+
+    def __repr__(self) -> str:
+        return f"<Sink {self.config.name!r} of type {self.config.type!r}>"
+
+    def _repr_html_(self) -> str:
+        shown = [("type", self.config.type)]
+        if "topic.name" in self.config:
+            shown.append(("topic", self.config.topic))
+        try:
+            shown.append(("guarantee", str(self.guarantee(writer_id="a"))))
+        except StreamError as error:
+            shown.append(("guarantee", error.what))
+        facts = [(name, one_line(value, 500)) for name, value in shown]
+        note = "the guarantee is that of puts with a writer id"
+        return html_of(one_line(f"sink {self.config.name!r}"), facts, notes=[note])
 
     def close(self) -> None:
         """Close the factory; may be called twice."""

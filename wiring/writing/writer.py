@@ -28,6 +28,7 @@ from streamfactory.spi import (
     Unsupported,
     WriteContext,
 )
+from streamfactory.spi.waits import wait_in_slices
 from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.decoding.deadletters import varying_columns
 from streamfactory.wiring.metrics.registry import registry
@@ -193,7 +194,7 @@ class Writer:
         self._closing.set()
         if not self._busy.acquire(blocking=False):
             self._wake()
-            self._busy.acquire()
+            wait_in_slices(lambda left: self._busy.acquire(timeout=left))
         try:
             if self._state == "closed":
                 return

@@ -22,7 +22,7 @@ from streamfactory.backends.flight.server.rules import check_options
 from streamfactory.backends.flight.server.service import LogService
 from streamfactory.backends.flight.server.uploads import Uploads
 from streamfactory.spi import StreamServer
-from streamfactory.spi.listening import read_pem
+from streamfactory.spi.listening import read_tls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -155,15 +155,14 @@ def _tls(config: StreamConfig) -> dict[str, Any]:
     """TLS as Flight takes it; empty where it is not configured.
 
     Raises:
-        ConfigError: config; a file is missing, or cannot be read.
+        ConfigError: config; a file is missing, cannot be read, or does not fit.
     """
-    certificate, key, authorities = (
-        read_pem(config, key) for key in ("tls.certificate", "tls.key", "tls.client.ca")
-    )
-    if certificate is None:
+    if "tls.certificate" not in config:
         return {}
-    mutual = {"verify_client": True, "root_certificates": authorities}
-    return {
-        "tls_certificates": [(certificate, key)],
-        **(mutual if authorities is not None else {}),
+    pem = read_tls(config, "tls.client.ca")
+    found: dict[str, Any] = {
+        "tls_certificates": [(pem["tls.certificate"], pem["tls.key"])]
     }
+    if "tls.client.ca" in pem:
+        found |= {"verify_client": True, "root_certificates": pem["tls.client.ca"]}
+    return found

@@ -1,12 +1,14 @@
-"""Signals while the server of a source does not answer: the command ends soon."""
+"""Signals while the server of a source or sink does not answer: a command ends soon."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -166,3 +168,60 @@ def test_lag_that_watches_ends_while_a_server_does_not_answer(
         with frozen(server):
             status, err = ended(child, signal.SIGTERM)
     assert (status, "Traceback" in err) == (0, False)
+
+
+@pytest.fixture
+def silent(tmp_path: Path) -> Iterator[Callable[..., Path]]:
+    """Makes streams of a server that accepts connections and never answers."""
+    connections: list[socket.socket] = []
+
+    def accept() -> None:
+        while True:
+            try:
+                connections.append(listener.accept()[0])
+            except OSError:
+                return
+
+    def stream(scheme: str) -> Path:
+        host, port = listener.getsockname()
+        properties = {
+            "streamType": "flight",
+            "stream.flight.topic.name": "numbers",
+            "stream.flight.location": f"{scheme}://{host}:{port}",
+            "stream.flight.connection.timeout.millis": LONG,
+        }
+        path = tmp_path / "silent.json"
+        path.write_text(json.dumps({"name": "silent", "properties": properties}))
+        return path
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=accept)
+    thread.start()
+    try:
+        yield stream
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+        for one in (listener, *connections):
+            one.close()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "words"),
+    [
+        ("grpc", ("publish", "rows.csv")),
+        ("grpc", ("topics show",)),
+        ("grpc+tls", ("check",)),
+        ("grpc+tls", ("schema",)),
+    ],
+    ids=str,
+)
+def test_a_command_ends_whose_server_accepts_and_never_answers(
+    scheme: str, words: tuple[str, ...], silent: Callable[..., Path], tmp_path: Path
+) -> None:
+    (tmp_path / "rows.csv").write_text("number\n1\n")
+    command, *rest = words
+    with started(tmp_path, *command.split(), silent(scheme), *rest) as child:
+        time.sleep(3)  # mostly it has connected by then
+        status, err = ended(child, signal.SIGTERM)
+    assert (status, err.splitlines()[-1]) == (143, "error: [interrupted] terminated")
