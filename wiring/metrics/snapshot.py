@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from streamfactory.spi import Metric, MetricKind, MisuseError, Sample
+from streamfactory.spi.arguments import TEXT, takes
 from streamfactory.wiring.core.nearest import nearest
 from streamfactory.wiring.metrics.registry import registry
 
@@ -25,6 +26,7 @@ class MetricsSnapshot:
         self.metrics = tuple(metrics)
         self.samples = tuple(samples)
 
+    @takes(name=TEXT)
     def select(self, name: str, **labels: str) -> list[Sample]:
         """Samples of one metric.
 
@@ -51,6 +53,7 @@ class MetricsSnapshot:
             )
         ]
 
+    @takes(name=TEXT)
     def value(self, name: str, **labels: str) -> float | None:
         """One number for a metric: the sum of a counter, the largest value of a gauge.
 
