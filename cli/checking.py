@@ -15,8 +15,9 @@ from streamfactory.cli.parameters import (
 )
 from streamfactory.cli.results import table
 from streamfactory.cli.status import Status, status_of
+from streamfactory.cli.wording import as_options
 from streamfactory.wiring.core.plain import plain
-from streamfactory.wiring.core.shown import printable
+from streamfactory.wiring.core.shown import masked, printable
 from streamfactory.wiring.streams.checks import StreamCheck
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def check_command(
     result = check.run()
     document = {"stream": target, "ok": result.failure is None, **plain(result)}
     document.pop("failure")
-    printer.show(document, lines_of(target, result))
+    lines = map(as_options, lines_of(target, result))
+    printer.show(masked(document, as_options), lines)
     return Status.FINE if result.failure is None else status_of(result.failure)
 
 

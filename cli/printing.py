@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import click
 
+from streamfactory.cli.wording import as_options
 from streamfactory.spi.masking import mask_userinfo
 from streamfactory.wiring.core.defects import with_code
 from streamfactory.wiring.core.logs import JsonFormatter, log_line
@@ -68,9 +69,9 @@ class Printer(ABC):
         if not self.logs_json:
             self._error(error)
             return
-        fields = error.to_dict()
+        fields = masked(error.to_dict(), as_options)
         fields["code"] = fields.pop("error")
-        self._log(log_line("error", _LOGGER, str(error), fields))
+        self._log(log_line("error", _LOGGER, as_options(str(error)), fields))
 
     def note(self, level: str, message: str, **fields: Any) -> None:
         """Print a fact about what the command does.
@@ -127,7 +128,7 @@ class TextPrinter(Printer):
             click.echo(self.safe(line))
 
     def _error(self, error: StreamError) -> None:
-        self._note("error", with_code(error))
+        self._note("error", as_options(with_code(error)))
 
     def _note(self, level: str, message: str) -> None:
         click.echo(self.safe(f"{level}: {message}"), err=True)
@@ -157,7 +158,7 @@ class JsonPrinter(Printer):
         sys.stdout.flush()
 
     def _error(self, error: StreamError) -> None:
-        self._log(error.to_dict())
+        self._log(masked(error.to_dict(), as_options))
 
     def _note(self, level: str, message: str) -> None:
         self._log({"level": level, "message": message})

@@ -20,13 +20,13 @@ from streamfactory.cli.metrics_endpoint import (
     telemetry_option,
 )
 from streamfactory.cli.parameters import json_flag, log_format_option, overrides_of
-from streamfactory.cli.status import Status
+from streamfactory.cli.status import Status, status_of
 from streamfactory.cli.ui_endpoint import (
     pages_endpoint,
     ui_option,
     ui_settings_option,
 )
-from streamfactory.spi import ConfigError, Problem
+from streamfactory.spi import ConfigError, Problem, StreamError
 from streamfactory.wiring.config.definition import Property
 from streamfactory.wiring.metrics.endpoint import ProcessMonitor
 from streamfactory.wiring.options.texts import canonical_text, not_text
@@ -95,7 +95,13 @@ def serve_command(
     given += [Property(key, text, "--option") for key, text in options.items()]
     with ExitStack() as stack:
         stack.enter_context(pages_endpoint(ui_address, ui_settings, printer))
-        server = open_server(kind, given)
+        try:
+            server = open_server(kind, given)
+        except StreamError as error:
+            if config != "-":
+                raise
+            printer.show(error.to_dict(), ())  # the program that started it raises it
+            return status_of(error)
         # Not before: what opens the topics may wait long for an object store. Ctrl-C
         # reaches a child beside the SIGTERM of its parent: two signals are one.
         stop = stack.enter_context(draining(interrupt=False, patient=True))

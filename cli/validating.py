@@ -16,6 +16,7 @@ from streamfactory.cli.parameters import (
 )
 from streamfactory.cli.results import count, table
 from streamfactory.cli.status import Status, UsageMistake
+from streamfactory.cli.wording import problem_as_options
 from streamfactory.spark.pipelines.detection import is_pipeline
 from streamfactory.spi import ConfigError, Problem, StreamError, UnknownStream
 from streamfactory.wiring.config.catalogue import Catalogue
@@ -136,6 +137,7 @@ def _document(
     effective: Sequence[Effective] | None = None,
 ) -> Document:
     """One stream or pipeline; ``effective`` is None if not requested, or invalid."""
+    problems = [problem_as_options(one) for one in problems]
     errors = [one for one in problems if one.level == "error"]
     return {
         "stream": stream,

@@ -15,7 +15,10 @@ what is read.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from streamfactory.engines import arrow, datafusion, duckdb, pandas, polars
 
 _ENGINES: Final = ("arrow", "datafusion", "duckdb", "pandas", "polars")
 

@@ -16,14 +16,14 @@ from streamfactory.engines.scans import Plan, ScanArguments, StreamScan
 from streamfactory.spi import MisuseError, Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from streamfactory.wiring.config.definition import StreamDefinition
+    from streamfactory.wiring.config.loading import StreamLike
     from streamfactory.wiring.reading.counters import Counters
 
 
 def dataset(
-    stream: str | Mapping[str, object] | StreamDefinition,
+    stream: StreamLike,
     **how: Unpack[ScanArguments],
 ) -> StreamDataset:
     """Return a stream as an Arrow dataset; reads only its schema.

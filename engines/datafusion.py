@@ -6,23 +6,26 @@ batch at a time. Needs ``pip install 'streamfactory[datafusion]'``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Final, Unpack
 
 from streamfactory.engines.arrow import dataset, view_name
 from streamfactory.engines.installing import load
+from streamfactory.spi.arguments import TEXT, having, takes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from datafusion import DataFrame, SessionContext
 
     from streamfactory.engines.scans import ScanArguments
-    from streamfactory.wiring.config.definition import StreamDefinition
+    from streamfactory.wiring.config.loading import StreamLike
 
 
+CONTEXT: Final = having("register_dataset", taken="pass a datafusion.SessionContext")
+
+
+@takes(name=TEXT)
 def register(
     context: SessionContext,
-    stream: str | Mapping[str, object] | StreamDefinition,
+    stream: StreamLike,
     *,
     name: str | None = None,
     **how: Unpack[ScanArguments],
@@ -49,6 +52,7 @@ def register(
         StreamError: The source's, when it is asked for its schema.
     """
     load("datafusion")
+    CONTEXT.checked("context", context)
     found = dataset(stream, **how)
     # Quoted, or DataFusion splits it at dots and lowers its letters.
     quoted = '"{}"'.format(view_name(name, found.name).replace('"', '""'))

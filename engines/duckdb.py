@@ -7,23 +7,26 @@ does not use, and filters on partition, offset and time, decide what is read. Ne
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Final, Unpack
 
 from streamfactory.engines.arrow import dataset, view_name
 from streamfactory.engines.installing import load
+from streamfactory.spi.arguments import TEXT, having, takes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
     from streamfactory.engines.scans import ScanArguments
-    from streamfactory.wiring.config.definition import StreamDefinition
+    from streamfactory.wiring.config.loading import StreamLike
 
 
+CONNECTION: Final = having("register", taken="pass what duckdb.connect() returns")
+
+
+@takes(name=TEXT)
 def register(
     connection: DuckDBPyConnection,
-    stream: str | Mapping[str, object] | StreamDefinition,
+    stream: StreamLike,
     *,
     name: str | None = None,
     **how: Unpack[ScanArguments],
@@ -49,6 +52,7 @@ def register(
         StreamError: The source's, when it is asked for its schema.
     """
     load("duckdb")
+    CONNECTION.checked("connection", connection)
     found = dataset(stream, **how)
     name = view_name(name, found.name)
     connection.register(name, found)
@@ -56,7 +60,7 @@ def register(
 
 
 def relation(
-    stream: str | Mapping[str, object] | StreamDefinition,
+    stream: StreamLike,
     *,
     connection: DuckDBPyConnection | None = None,
     **how: Unpack[ScanArguments],
@@ -74,6 +78,8 @@ def relation(
         StreamError: The source's, when it is asked for its schema.
     """
     duckdb = load("duckdb")
+    if connection is not None:
+        CONNECTION.checked("connection", connection)
     found: DuckDBPyRelation = (connection or duckdb.default_connection()).from_arrow(
         dataset(stream, **how)
     )

@@ -13,19 +13,21 @@ import pyarrow as pa
 from streamfactory.engines.installing import load
 from streamfactory.engines.scans import StreamScan
 from streamfactory.spi import MisuseError
+from streamfactory.spi.arguments import COUNT, FLAG, takes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     import pandas as pd
     import pyarrow.dataset as ds
 
     from streamfactory.engines.scans import ScanArguments
-    from streamfactory.wiring.config.definition import StreamDefinition
+    from streamfactory.wiring.config.loading import StreamLike
 
 
+@takes(rows=COUNT, arrow_types=FLAG)
 def chunks(
-    stream: str | Mapping[str, object] | StreamDefinition,
+    stream: StreamLike,
     *,
     rows: int = 65_536,
     filter: ds.Expression | None = None,

@@ -20,15 +20,15 @@ from streamfactory.spi import Unsupported
 from streamfactory.spi.ddl import type_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     import polars as pl
 
-    from streamfactory.wiring.config.definition import StreamDefinition
+    from streamfactory.wiring.config.loading import StreamLike
 
 
 def scan(
-    stream: str | Mapping[str, object] | StreamDefinition,
+    stream: StreamLike,
     **how: Unpack[ScanArguments],
 ) -> pl.LazyFrame:
     """Return a stream as a lazy frame; reads only its schema.

@@ -16,8 +16,10 @@ from streamfactory.spi import (
     Unsupported,
     Yields,
 )
+from streamfactory.spi.arguments import FLAG, NAMES
 from streamfactory.spi.producer import TOMBSTONE
-from streamfactory.wiring.config.loading import find_definition, load
+from streamfactory.wiring.config.loading import StreamLike, find_definition, load
+from streamfactory.wiring.core.nearest import nearest
 from streamfactory.wiring.decoding.row_schema import ENVELOPE_FIELDS, METADATA_FIELDS
 from streamfactory.wiring.options.spool import PATH as SPOOL_PATH
 from streamfactory.wiring.reading.counters import Counters
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
     from streamfactory.spi import Partition, PartitionInfo
-    from streamfactory.wiring.config.definition import StreamDefinition
     from streamfactory.wiring.config.settled import Configured
     from streamfactory.wiring.plugins.manager import PluginManager
     from streamfactory.wiring.reading.source import Source
@@ -71,6 +72,10 @@ class ScanArguments(TypedDict, total=False):
     """Whether the configuration may name Python objects."""
     plugins: PluginManager | None
     """Where types are found; the process's own by default."""
+
+
+_KINDS: Final = {"columns": NAMES, "unbounded": FLAG}
+"""Of those arguments that are not checked where they are used."""
 
 
 @dataclass(frozen=True)
@@ -131,15 +136,15 @@ class StreamScan:
 
     def __init__(
         self,
-        stream: str | Mapping[str, object] | StreamDefinition,
+        stream: StreamLike,
         arguments: ScanArguments,
     ) -> None:
-        plugins = arguments.get("plugins")
-        self._plugins = plugins
+        _check_arguments(arguments)
+        self._plugins = arguments.get("plugins")
         self._allow_class_paths = arguments.get("allow_class_paths", False)
         self._start = arguments.get("start")
         self._unbounded = arguments.get("unbounded", False)
-        options = arguments.get("options") or {}
+        options = arguments.get("options")
         self._definition = find_definition(stream).with_overrides(options)
         columns = arguments.get("columns")
         configured = self._configure({})
@@ -357,6 +362,20 @@ class StreamScan:
 
         cheapest: str = min(self._own, key=width)
         return cheapest
+
+
+def _check_arguments(arguments: ScanArguments) -> None:
+    """Refuse unknown keywords, as those of any function, and values of other kinds."""
+    given: Mapping[str, object] = arguments
+    for name, value in given.items():
+        if name not in ScanArguments.__annotations__:
+            near = nearest(name, ScanArguments.__annotations__)
+            known = ", ".join(ScanArguments.__annotations__)
+            hint = f"did you mean {near!r}?" if near else f"there are {known}"
+            msg = f"got an unexpected keyword argument {name!r}: {hint}"
+            raise TypeError(msg)
+        if name in _KINDS and value is not None:
+            _KINDS[name].checked(name, value)
 
 
 def _select(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:

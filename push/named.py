@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import uuid
 import weakref
 from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.arrowlog import message_schema
-from streamfactory.spi import ConfigError, TopicNotFound, envelope_schema
+from streamfactory.spi import TopicNotFound, envelope_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,6 +56,8 @@ class NamedTable:
         return held
 
 
+log = logging.getLogger("streamfactory")
+
 _lock: Final = threading.Lock()
 _tables: Final[
     dict[str, tuple[NamedTable, weakref.ref[object], weakref.ref[object]]]
@@ -64,17 +67,15 @@ _tables: Final[
 def register(name: str, table: NamedTable, sink: object, read: object) -> None:
     """Register a table until both of its halves are garbage-collected.
 
-    Raises:
-        ConfigError: config; a table of that name is in use.
+    An earlier table of that name loses it, as if a cell of a notebook is run again: its
+    own halves can still be used, and streams that read it find another incarnation.
     """
     with _lock:
         for other in [key for key in _tables if not _is_alive(key)]:
             del _tables[other]
-        if name in _tables:
-            msg = f"name: a push table {name!r} is in use in this process"
-            raise ConfigError(
-                msg, remedy="use another name, or delete all references to that table"
-            )
+        if name in _tables and not _tables[name][0].channel.is_closed:
+            what = "push table %r is open, and has lost its name to a new one"
+            log.warning(what, name)
         _tables[name] = (table, weakref.ref(sink), weakref.ref(read))
 
 

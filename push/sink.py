@@ -11,10 +11,12 @@ import pyarrow as pa
 
 from streamfactory.push.store import StopPushing
 from streamfactory.spi import MisuseError
+from streamfactory.spi.arguments import COUNT, SECONDS, takes
 from streamfactory.spi.ddl import columns_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from datetime import timedelta
 
     from streamfactory.push.rows import RowFitter
     from streamfactory.push.store import PushStatistics, PushStore
@@ -29,7 +31,7 @@ class _Writing:
         self._fitter = fitter
         self._timeout = timeout
 
-    def write(self, rows: Any, timeout: float | None = None) -> None:
+    def write(self, rows: Any, timeout: float | timedelta | None = None) -> None:
         """Push rows; blocks while the lane is full.
 
         A batch or a table is queued completely or not at all. A stream is read and
@@ -50,16 +52,18 @@ class _Writing:
                 call.
             MisuseError: misuse; the object has no rows.
         """
-        timeout = self._timeout if timeout is None else timeout
+        timeout = self._seconds(timeout)
         for part in self._parts(rows):
             self._store.put(self._lane(), part, timeout)
 
-    async def write_async(self, rows: Any, timeout: float | None = None) -> None:
+    async def write_async(
+        self, rows: Any, timeout: float | timedelta | None = None
+    ) -> None:
         """Like `write`, for coroutines: waits without blocking the event loop.
 
         If cancelled, the batch or table was not queued.
         """
-        timeout = self._timeout if timeout is None else timeout
+        timeout = self._seconds(timeout)
         for part in self._parts(rows):
             await self._store.put_async(self._lane(), part, timeout)
 
@@ -118,6 +122,11 @@ class _Writing:
     ) -> bool:
         return self.__exit__(kind, error, None)
 
+    def _seconds(self, timeout: float | timedelta | None) -> float:
+        if timeout is None:
+            return self._timeout
+        return float(SECONDS.checked("timeout", timeout))
+
     def _lane(self) -> int:
         raise NotImplementedError
 
@@ -162,6 +171,7 @@ class PushSink(_Writing):
         state = "closed" if self.closed else "open"
         return f"<PushSink of {columns_text(self._fitter.schema)}, {state}>"
 
+    @takes(number=COUNT)
     def lane(self, number: int) -> PushLane:
         """Return one lane, numbered from 0.
 

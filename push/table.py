@@ -15,6 +15,7 @@ from streamfactory.push.merging import Arrival, Ordered, RoundRobin
 from streamfactory.push.rows import RowFitter
 from streamfactory.push.sink import PushSink
 from streamfactory.spi import ConfigError
+from streamfactory.spi.arguments import FLAG, TEXT, takes
 from streamfactory.spi.ddl import columns_text
 from streamfactory.spi.topics import topic_name_problem
 
@@ -31,6 +32,7 @@ WRITE_TIMEOUT: Final = 300.0
 """Seconds."""
 
 
+@takes(merge=TEXT, cast=FLAG, name=TEXT)
 def push_table(
     schema: pa.Schema,
     *,
@@ -62,7 +64,7 @@ def push_table(
             row: ``memory``, or a folder for a permanent Arrow log. The table then has
             one lane without a capacity.
         name: Makes the table a topic of the stream type ``push``, while the sink or the
-            table is referenced.
+            table is referenced, or until another table gets the name.
         write_timeout: Default seconds that a write waits for room.
         read_timeout: Seconds that a reader waits for a batch; without it until the sink
             is closed, fails, or is garbage-collected.
@@ -71,7 +73,7 @@ def push_table(
         The sink for the producers, and the table for one reader.
 
     Raises:
-        ConfigError: config; an argument is out of its range, or the name is in use.
+        ConfigError: config; an argument is out of its range.
     """
     if not isinstance(schema, pa.Schema):
         msg = f"schema is of type {type(schema).__name__!r}"

@@ -11,6 +11,8 @@ from collections import Counter
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
+from streamfactory.spi.arguments import Kind
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import TypeAlias
@@ -246,3 +248,19 @@ def _type_text(kind: pa.DataType, other: _Other) -> str:
 def _refuse(kind: pa.DataType) -> str:
     msg = f"type {kind} has no DDL name"
     raise ValueError(msg)
+
+
+def _schema(value: object) -> pa.Schema:
+    import pyarrow as pa
+
+    if isinstance(value, pa.Schema):
+        return value
+    if hasattr(value, "__arrow_c_schema__"):
+        return pa.schema(value)
+    if not isinstance(value, str):
+        raise TypeError
+    return parse_ddl(value)
+
+
+SCHEMA: Final = Kind("pass a pyarrow.Schema, or Spark DDL such as 'id int'", _schema)
+"""Of arguments of public functions."""

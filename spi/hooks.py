@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pluggy
 
-from streamfactory.spi.errors import BrokenPlugin
+from streamfactory.spi.errors import BrokenPlugin, MisuseError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -44,7 +44,20 @@ SPI_LEVEL: Final = 1
 BACKENDS: Final = "streamfactory.backends"
 DECODERS: Final = "streamfactory.decoders"
 
-hookimpl = pluggy.HookimplMarker("streamfactory")
+
+class _Marker(pluggy.HookimplMarker):  # type: ignore[misc]  # final for checkers
+    """Marks a function as the implementation of the hook of its name."""
+
+    def __call__(  # type: ignore[override]  # one for both overloads
+        self, function: Any = None, **how: Any
+    ) -> Any:
+        if function is not None and not callable(function):
+            msg = f"hookimpl marks a function, not a {type(function).__name__!r}"
+            raise MisuseError(msg, remedy="write @hookimpl above a function")
+        return super().__call__(function, **how)
+
+
+hookimpl: pluggy.HookimplMarker = _Marker("streamfactory")
 hookspec = pluggy.HookspecMarker("streamfactory")
 
 

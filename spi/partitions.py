@@ -33,6 +33,10 @@ class Partition(_TopicAndId):
 
     def __new__(cls, topic: str, id: int) -> Partition:
         """Return a partition that has been checked."""
+        kind: type = type(topic)
+        if kind is not str and not issubclass(kind, str):
+            msg = f"the topic is a {kind.__name__!r}: pass its name"
+            raise TypeError(msg)
         if not topic:
             msg = "a partition requires the name of its topic"
             raise ValueError(msg)

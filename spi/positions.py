@@ -44,6 +44,11 @@ class Position(Mapping[Partition, int]):
         offsets: Mapping[Partition, int] | None = None,
         incarnations: Mapping[Partition, str] | None = None,
     ) -> None:
+        maps: tuple[object, ...] = (offsets, incarnations)
+        for given_map in maps:
+            if given_map is not None and not isinstance(given_map, Mapping):
+                msg = f"a {type(given_map).__name__!r}: pass a dictionary by Partition"
+                raise TypeError(msg)
         self._offsets = {p: _whole(p, o) for p, o in sorted((offsets or {}).items())}
         given = incarnations or {}
         self._incarnations = {p: given[p] for p in self._offsets if p in given}
@@ -171,6 +176,9 @@ class Position(Mapping[Partition, int]):
 
 
 def _whole(partition: Partition, offset: int) -> int:
+    if not issubclass(type(partition), Partition):
+        msg = f"{partition!r} is a key: pass a dictionary by streamfactory.Partition"
+        raise TypeError(msg)
     value = offset if type(offset) is int else int(operator.index(offset))
     if not 0 <= value <= MAX_OFFSET:
         msg = f"offset {value} of {partition} is outside 0..{MAX_OFFSET}"

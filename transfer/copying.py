@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from streamfactory.wiring.writing.sink import Sink
 
 _ANOTHER: Final = (
-    "copy another stream of this name with another writer id (--writer); "
+    "copy another stream of this name with another `writer_id=`; "
     "if the topic was recreated, set `out.of.range` to earliest or latest"
 )
 _INSTANCE: Final = "0-of-1"

@@ -6,14 +6,15 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamfactory.spi import MisuseError
-from streamfactory.spi.ddl import parse_ddl
+from streamfactory.spi.arguments import EVENT, FLAG, PATH, TEXT, takes
+from streamfactory.spi.ddl import SCHEMA
 from streamfactory.transfer.copies import open_copy
 from streamfactory.transfer.exporting import open_export
 from streamfactory.transfer.publishing import open_publisher
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from os import PathLike
 
     import pyarrow as pa
 
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
     from streamfactory.transfer.exporting import Exported
     from streamfactory.transfer.publishing import Published
     from streamfactory.wiring.config.loading import StreamLike
+    from streamfactory.wiring.plugins.manager import PluginManager
     from streamfactory.wiring.reading.position_arguments import Marks
 
 
+@takes(writer_id=TEXT, follow=FLAG, stop=EVENT)
 def copy(
     source: StreamLike,
     sink: StreamLike,
@@ -33,6 +36,8 @@ def copy(
     writer_id: str | None = None,
     follow: bool = False,
     stop: threading.Event | None = None,
+    allow_class_paths: bool = False,
+    plugins: PluginManager | None = None,
 ) -> Copied:
     """Copy a stream into another one; exported as ``streamfactory.copy``.
 
@@ -49,6 +54,8 @@ def copy(
             names.
         follow: Continue after the latest offsets are reached, until ``stop`` is set.
         stop: When set, the open epoch is committed and the call returns.
+        allow_class_paths: Whether the configurations may name Python objects.
+        plugins: Finds types; by default those of the process.
 
     Returns:
         Rows, epochs, the position reached, and losses.
@@ -70,18 +77,23 @@ def copy(
         source_options=source_options,
         sink_options=sink_options,
         writer_id=writer_id,
+        allow_class_paths=allow_class_paths,
+        plugins=plugins,
     ) as opened:
         return opened.run(stop or threading.Event(), follow=follow)
 
 
+@takes(inputs=PATH, schema=SCHEMA, format=TEXT, writer_id=TEXT, stop=EVENT)
 def publish(
     stream: StreamLike,
-    *inputs: str | Path,
+    *inputs: str | PathLike[str],
     options: Mapping[str, object] | None = None,
     format: str | None = None,
     schema: pa.Schema | str | None = None,
     writer_id: str | None = None,
     stop: threading.Event | None = None,
+    allow_class_paths: bool = False,
+    plugins: PluginManager | None = None,
 ) -> Published:
     """Publish files into a stream; exported as ``streamfactory.publish``.
 
@@ -96,6 +108,8 @@ def publish(
         writer_id: Identifies the writer across restarts: called again with the same
             inputs, it publishes the rest. None claims no idempotence.
         stop: When set, the open epoch is committed and the call returns.
+        allow_class_paths: Whether the configuration may name Python objects.
+        plugins: Finds types; by default those of the process.
 
     Returns:
         Rows, epochs, and whether the end of the inputs was reached.
@@ -105,21 +119,23 @@ def publish(
         MisuseError: misuse; there is no input.
         StreamError: Raised by the stream.
     """
-    names = [str(name) for name in inputs]
     with open_publisher(
         stream,
-        names,
+        inputs,
         options=options,
         format=format,
-        schema=_parsed(schema) if isinstance(schema, str) else schema,
+        schema=schema,
         writer_id=writer_id,
+        allow_class_paths=allow_class_paths,
+        plugins=plugins,
     ) as publisher:
         return publisher.run(stop or threading.Event())
 
 
+@takes(output=PATH, format=TEXT, by_partition=FLAG, force=FLAG)
 def export(
     stream: StreamLike,
-    output: str | Path,
+    output: str | PathLike[str],
     *,
     start: Marks = "earliest",
     end: Marks = "latest",
@@ -127,6 +143,8 @@ def export(
     by_partition: bool = False,
     force: bool = False,
     options: Mapping[str, object] | None = None,
+    allow_class_paths: bool = False,
+    plugins: PluginManager | None = None,
 ) -> Exported:
     """Write a stream to a file, or a folder; exported as ``streamfactory.export``.
 
@@ -141,6 +159,8 @@ def export(
         by_partition: One file for each partition.
         force: Replace a file that exists.
         options: Properties that replace those of the definition.
+        allow_class_paths: Whether the configuration may name Python objects.
+        plugins: Finds types; by default those of the process.
 
     Returns:
         Rows, bytes, files, and the position reached.
@@ -159,15 +179,9 @@ def export(
         by_partition=by_partition,
         force=force,
         options=options,
+        allow_class_paths=allow_class_paths,
+        plugins=plugins,
     ) as opened:
         exported = opened.run(threading.Event())
     assert exported is not None  # the event is never set
     return exported
-
-
-def _parsed(ddl: str) -> pa.Schema:
-    try:
-        return parse_ddl(ddl)
-    except ValueError as error:
-        msg = f"schema {ddl!r} {error}"
-        raise MisuseError(msg, remedy="pass Spark DDL or a pyarrow.Schema") from error

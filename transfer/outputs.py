@@ -97,7 +97,7 @@ class Outputs:
         if self.force and self.path.is_file():
             return
         msg = f"{self.path} exists already"
-        remedy = "use another file, or pass --force to replace it"
+        remedy = "use another file, or pass `force=True` to replace it"
         if self.force or self.by_partition:
             msg = (
                 f"{msg}, and is not a file, which could be replaced"

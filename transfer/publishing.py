@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Final, final
 
 import pyarrow as pa
@@ -66,7 +67,7 @@ class Published:
 
 def open_publisher(
     stream: StreamLike,
-    inputs: Sequence[str],
+    inputs: Sequence[str | PathLike[str]],
     *,
     options: Mapping[str, object] | None = None,
     format: str | None = None,
@@ -116,7 +117,12 @@ def open_publisher(
     with ExitStack() as on_failure:
         sink = Sink(configured)
         on_failure.callback(sink.close)
-        opened = open_inputs(inputs, format=format, delimiter=delimiter, options=how)
+        opened = open_inputs(
+            [fspath(path) for path in inputs],
+            format=format,
+            delimiter=delimiter,
+            options=how,
+        )
         for one in opened:
             on_failure.callback(one.close)
         publisher = Publisher(

@@ -13,6 +13,7 @@ from streamfactory.spi import (
     CommitMessage,
     End,
     Finished,
+    IncarnationChanged,
     LastCommit,
     Outgoing,
     Position,
@@ -63,7 +64,11 @@ class PushWriter(StreamWriter):
         self._woken = True
 
     def commit(self) -> Any:
-        return {"attempt": self._attempt, "has_pushed": self._has_pushed}
+        return {
+            "attempt": self._attempt,
+            "has_pushed": self._has_pushed,
+            "incarnation": self._table.incarnation,
+        }
 
     def abort(self) -> None:
         """Forget what is held; fail the table where rows were pushed."""
@@ -90,6 +95,8 @@ class PushCommitter(StreamCommitter):
         source_position: Position | None = None,
     ) -> LastCommit | None:
         for message in messages:
+            self._check_table(message.payload["incarnation"])
+        for message in messages:
             held = self._table.take(message.payload["attempt"])
             _push(self._table, held, self._timeout, bool)
         return None
@@ -99,6 +106,16 @@ class PushCommitter(StreamCommitter):
             self._table.take(message.payload["attempt"])
         if any(message.payload["has_pushed"] for message in messages):
             _fail(self._table, _ABORTED)
+
+    def _check_table(self, written: str) -> None:
+        """Refuse to commit where another table got the name after the rows."""
+        current = self._table.incarnation
+        if written != current:
+            msg = "another push table got the name after the rows were written"
+            remedy = "write the rows again"
+            raise IncarnationChanged(
+                msg, expected=written, found=current, remedy=remedy
+            )
 
 
 class PushProducerFactory(ProducerFactory):

@@ -126,7 +126,7 @@ def test_what_a_stream_cannot_do_is_refused(clicks: dict[str, str]) -> None:
         lambda: dataset.join_asof(dataset, "id", "id", 1, "id"),
         lambda: dataset.replace_schema(dataset.schema),
         lambda: dataset.take([0]),
-        lambda: dataset.scanner(columns={"twice": FIELD("id") * 2}),
+        lambda: dataset.scanner(columns={"twice": FIELD("id") * 2}),  # type: ignore[arg-type]
         lambda: dataset.scanner().scan_batches(),
     ]
     for call in refused:
@@ -410,8 +410,8 @@ def test_chunks_without_rows_are_refused(clicks: dict[str, str]) -> None:
     [
         ("polars", lambda: engines.polars.scan("clicks")),
         ("duckdb", lambda: engines.duckdb.relation("clicks")),
-        ("duckdb", lambda: engines.duckdb.register(None, "clicks")),
-        ("datafusion", lambda: engines.datafusion.register(None, "clicks")),
+        ("duckdb", lambda: engines.duckdb.register(None, "clicks")),  # type: ignore[arg-type]
+        ("datafusion", lambda: engines.datafusion.register(None, "clicks")),  # type: ignore[arg-type]
         ("pandas", lambda: engines.pandas.chunks("clicks")),
     ],
 )

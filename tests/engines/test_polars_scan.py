@@ -16,6 +16,7 @@ from streamfactory.spi import ConfigError, TopicNotFound, Unsupported
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from polars._typing import EngineType
     from tests.engines.conftest import Request
 
 scan = streamfactory.engines.polars.scan
@@ -23,7 +24,7 @@ PARTITION, OFFSET = pl.col("_partition"), pl.col("_offset")
 
 
 @pytest.mark.parametrize("engine", ["in-memory", "streaming"])
-def test_a_scan_has_every_row_once(clicks: dict[str, str], engine: str) -> None:
+def test_a_scan_has_every_row_once(clicks: dict[str, str], engine: EngineType) -> None:
     frame = scan(clicks)
     assert frame.collect_schema() == {
         "id": pl.Int64,
@@ -166,7 +167,7 @@ def test_a_type_arrives_or_is_refused_by_name(name: str) -> None:
 
 @pytest.mark.parametrize("engine", ["in-memory", "streaming"])
 def test_an_error_of_the_stream_is_raised_as_it_is(
-    clicks: dict[str, str], monkeypatch: pytest.MonkeyPatch, engine: str
+    clicks: dict[str, str], monkeypatch: pytest.MonkeyPatch, engine: EngineType
 ) -> None:
     def fail(*_: object) -> None:
         msg = "the topic 'clicks' was deleted"

@@ -16,9 +16,9 @@ from streamfactory import push_table
 from streamfactory.arrowlog import message_schema
 from streamfactory.push import StopPushing
 from streamfactory.spi import (
-    ConfigError,
     ConnectionFailed,
     Finished,
+    IncarnationChanged,
     MisuseError,
     OffsetOutOfRange,
     ProducerFailed,
@@ -278,18 +278,52 @@ def test_two_readers_of_one_table_lose_no_row_silently(name: str) -> None:
 
 def test_a_name_is_free_when_both_ends_are_closed(name: str) -> None:
     sink, table = push_table(NUMBERS, name=name)
-    with pytest.raises(ConfigError, match=f"push table '{name}' is in use"):
-        push_table(NUMBERS, name=name)
     del sink
     gc.collect()
     assert table.schema == NUMBERS
-    with pytest.raises(ConfigError, match="in use"):
-        push_table(NUMBERS, name=name)
+    with streamfactory.open(stream(name)) as opened:
+        assert opened.schema == NUMBERS
     del table
     gc.collect()
     with pytest.raises(TopicNotFound, match="has no push table"):
         streamfactory.open(stream(name))
     push_table(NUMBERS, name=name)
+
+
+def test_a_table_takes_its_name_from_an_earlier_one(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(3):  # as a cell of a notebook that is run again
+        sink, _table = push_table(NUMBERS, name=name)
+        with sink:
+            sink.write(numbers(number))
+        with streamfactory.open(stream(name)) as opened:
+            found = opened.to_reader().read_all()["number"].to_pylist()
+        assert found == numbers(number)["number"].to_pylist()
+    assert caplog.messages == []
+    earlier, rows = push_table(NUMBERS, name=name)
+    _later, _table = push_table(NUMBERS, name=name)
+    assert caplog.messages == [
+        f"push table {name!r} is open, and has lost its name to a new one"
+    ]
+    with earlier:
+        earlier.write(numbers(7))
+    assert rows.to_reader().read_all() == pa.Table.from_batches([numbers(7)])
+
+
+def test_rows_of_a_table_are_not_committed_to_a_later_one(name: str) -> None:
+    _sink, _table = push_table(NUMBERS, name=name)
+    with streamfactory.open_sink(stream(name)) as sink:
+        writer = sink.writer(NUMBERS)
+        writer.write(numbers(0))
+        message = writer.commit()
+        _sink, _table = push_table(NUMBERS, name=name)
+        with (
+            sink.committer() as committer,
+            pytest.raises(IncarnationChanged, match="another push table"),
+        ):
+            committer.commit(0, [message])
+        writer.close()
 
 
 def test_spark_is_refused_with_the_spool_as_remedy(name: str) -> None:

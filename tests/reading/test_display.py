@@ -96,7 +96,10 @@ def test_values_that_are_long_or_have_no_text(column: pa.Array, shown: str) -> N
 
 
 def test_a_preview_of_fewer_rows_than_none_is_refused() -> None:
-    with Clicks(1).open() as stream, pytest.raises(MisuseError, match="at least 0"):
+    with (
+        Clicks(1).open() as stream,
+        pytest.raises(MisuseError, match=r"rows is -1; pass .* 0 or more"),
+    ):
         stream.preview(rows=-1)
 
 

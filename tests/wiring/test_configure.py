@@ -795,7 +795,7 @@ FACTORY = "stream.tiny.consumer.factory.class.name"
             "tiny_stream:DESCRIPTOR",
             (
                 "'tiny_stream:DESCRIPTOR' is a class path, which requires "
-                "--allow-class-paths"
+                "`allow_class_paths=True`"
             ),
         ),
     ],

@@ -96,7 +96,10 @@ def test_numbers_below_zero_are_refused(
 ) -> None:
     with pytest.raises(MisuseError) as caught:
         sink_factory().writer(SCHEMA, epoch=epoch, task=task)
-    assert caught.value.what == f"epoch {epoch} or task {task} is negative"
+    name = "epoch" if epoch < 0 else "task"
+    assert str(caught.value) == (
+        f"the argument {name} is -1; pass a whole number, 0 or more"
+    )
 
 
 def test_an_empty_writer_id_is_refused(sink_factory: Callable[..., Sink]) -> None:

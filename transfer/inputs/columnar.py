@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _MAGIC: Final = b"ARROW1\0\0"
 _FOREVER: Final = 3600.0
-_OTHER: Final = "set its format with --format"
+_OTHER: Final = "set its format with `format=`"
 
 
 class _Messages:

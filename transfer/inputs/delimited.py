@@ -101,7 +101,7 @@ class CsvInput(TextInput):
             self._blocks.first(len(header))
         elif self._expected is None:
             msg = f"{self.name} has no header: its columns are unknown"
-            raise SchemaUnknown(msg, remedy="declare them with --schema")
+            raise SchemaUnknown(msg, remedy="declare them with `schema=`")
         else:
             self._names = self._expected.names
         return True

@@ -136,7 +136,7 @@ def _format_of(name: str) -> str:
     if name == STANDARD_INPUT or found is None:
         shown = "standard input" if name == STANDARD_INPUT else name
         msg = f"the format of {shown} is unknown"
-        raise MisuseError(msg, remedy=f"set --format to one of {', '.join(FORMATS)}")
+        raise MisuseError(msg, remedy=f"set `format=` to one of {', '.join(FORMATS)}")
     return found
 
 

@@ -20,7 +20,7 @@ _MARK: Final = b"\xef\xbb\xbf"
 _LINES_REMEDY: Final = (
     "write each object of the array on one line, as `jq -c '.[]'` does"
 )
-_DECLARE: Final = "omit the field, or declare it with --schema"
+_DECLARE: Final = "omit the field, or declare it with `schema=`"
 
 
 class JsonInput(TextInput):
@@ -95,7 +95,7 @@ class JsonInput(TextInput):
     def _schema(self) -> pa.Schema:
         if self._expected is None:
             msg = f"{self.name} is empty: its columns are unknown"
-            raise SchemaUnknown(msg, remedy="declare them with --schema")
+            raise SchemaUnknown(msg, remedy="declare them with `schema=`")
         return self._expected
 
     def _decoder_options(self) -> dict[str, str]:

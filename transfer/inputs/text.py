@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     Ends = np.ndarray[Any, np.dtype[np.int64]]
 
-REMEDY: Final = "correct the input, or declare other types with --schema"
+REMEDY: Final = "correct the input, or declare other types with `schema=`"
 _CONTEXT: Final = DecodeContext(Partition("input", 0))
 
 
@@ -267,7 +267,7 @@ class TextInput(Input):
             return None
         if decoder.decode(messages, _CONTEXT).errors:
             return None
-        return f"the types were guessed: pass --schema {text!r}, which fits these rows"
+        return f"the types were guessed: pass `schema={text!r}`, which fits these rows"
 
 
 @final

@@ -117,13 +117,19 @@ class Catalogue:
             return read_definitions(path)
         return [self.get(name_or_path)]
 
-    def one(self, name_or_path: str) -> StreamDefinition:
+    def one(self, name_or_path: str | os.PathLike[str]) -> StreamDefinition:
         """Return the only definition of a file, or that of a name.
+
+        Args:
+            name_or_path: Of `find`; a path that is no text is always that of a file.
 
         Raises:
             ConfigError: config; there is none, or a file holds several.
         """
-        found = self.find(name_or_path)
+        if isinstance(name_or_path, str):
+            found = self.find(name_or_path)
+        else:
+            found = read_definitions(Path(name_or_path))
         if len(found) != 1:
             names = ", ".join(definition.name for definition in found)
             msg = f"{name_or_path} holds several streams: {names}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from streamfactory.wiring.core.nearest import nearest
 from streamfactory.wiring.options.texts import canonical_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +49,15 @@ class StreamDefinition:
         listed = tuple(Property(k, v, origin) for k, v in properties.items())
         return cls(name, listed, origin=origin, notes=tuple(notes))
 
-    def with_overrides(self, overrides: Mapping[str, Any]) -> StreamDefinition:
+    def with_overrides(self, overrides: Mapping[str, Any] | None) -> StreamDefinition:
         """Return the definition with some properties replaced; keys ignore case.
+
+        None replaces nothing.
 
         Raises:
             ConfigError: config; values that `from_mapping` refuses.
         """
-        texts = canonical_texts(overrides)
+        texts = {} if overrides is None else canonical_texts(overrides)
         return self.with_properties(
             [Property(key, text, "argument") for key, text in texts.items()]
         )
@@ -109,8 +112,13 @@ def canonical_texts(properties: Mapping[str, Any]) -> dict[str, str]:
     strings are an error.
 
     Raises:
-        ConfigError: config; with all such values.
+        ConfigError: config; it is no map, or with all such values.
     """
+    kind: type = type(properties)
+    if not issubclass(kind, Mapping):
+        msg = f"properties are of type {kind.__name__!r}"
+        remedy = "pass a dictionary, such as {'topic.name': 'clicks'}"
+        raise ConfigError(msg, remedy=remedy)
     keys: Iterable[object] = properties
     problems = [
         Problem(repr(key), f"the key is a {type(key).__name__}, expected a string")

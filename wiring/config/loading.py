@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Final
 
+from streamfactory.spi import MisuseError
+from streamfactory.spi.arguments import FLAG, having, takes
 from streamfactory.wiring.config.configure import configure
 from streamfactory.wiring.config.definition import StreamDefinition, from_mapping
 from streamfactory.wiring.plugins.manager import PluginManager, default_manager
@@ -17,27 +20,42 @@ if TYPE_CHECKING:
     from streamfactory.spi import Role
     from streamfactory.wiring.config.settled import Configured
 
-StreamLike = str | Mapping[str, Any] | StreamDefinition
-"""The name of a stream in the catalogue, its properties, or its definition."""
+StreamLike = str | PathLike[str] | Mapping[str, Any] | StreamDefinition
+"""The name of a stream in the catalogue, a file, its properties, or its definition."""
+
+FAULTS: Final = having("around_consumers", taken="pass a streamfactory.Faults")
+PLUGINS: Final = having("backend", taken="pass a PluginManager")
 
 
 def find_definition(named: StreamLike) -> StreamDefinition:
-    """Return the definition of a name, of a map of properties, or itself.
+    """Return the definition of a name, a file, a map of properties, or itself.
+
+    A text that ends as the files of definitions do, ``other.toml``, is the path of a
+    file if one is there.
 
     Raises:
         UnknownStream: config; no stream has that name.
-        ConfigError: config; a property is not a string.
+        ConfigError: config; a property is not a string, or a file cannot be read.
+        MisuseError: misuse; it is none of these.
     """
     if isinstance(named, StreamDefinition):
         return named
-    if isinstance(named, str):
-        # Imported here: Spark's workers load a stream by its configuration.
-        from streamfactory.wiring.config.catalogue import Catalogue
+    if isinstance(named, Mapping):
+        return from_mapping(named)
+    kind: type = type(named)
+    if not issubclass(kind, str | PathLike):
+        msg = f"a stream is not a {kind.__name__!r}"
+        remedy = (
+            "pass its name, the path of its file, or a dictionary of its properties"
+        )
+        raise MisuseError(msg, remedy=remedy)
+    # Imported here: Spark's workers load a stream by its configuration.
+    from streamfactory.wiring.config.catalogue import Catalogue
 
-        return Catalogue().get(named)
-    return from_mapping(named)
+    return Catalogue().one(named)
 
 
+@takes(allow_class_paths=FLAG, plugins=PLUGINS)
 def load(
     named: StreamLike,
     use: str,
@@ -66,7 +84,7 @@ def load(
         PluginError: plugin; the type is not installed, or broken.
     """
     found = configure(
-        find_definition(named).with_overrides(options or {}),
+        find_definition(named).with_overrides(options),
         plugins or default_manager(),
         use=use,
         allow_class_paths=allow_class_paths,

@@ -25,6 +25,7 @@ from streamfactory.spi import (
     UntranslatedError,
 )
 from streamfactory.spi.addresses import is_loopback, parse_address
+from streamfactory.spi.arguments import CALLABLE, FLAG, TEXT, takes
 from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.metrics.registry import registry
 
@@ -136,6 +137,7 @@ class ProcessMonitor:
         return [*own, *self._problems()]
 
 
+@takes(address=TEXT, allow_remote=FLAG, problems=CALLABLE)
 def serve_metrics(
     address: str,
     *,
@@ -157,7 +159,7 @@ def serve_metrics(
         ConfigError: config; the address cannot be used.
         NotInstalled: plugin; prometheus-client is missing.
     """
-    allowing = "allow it: allow_remote=True, or --metrics-allow-remote"
+    allowing = "allow it: allow_remote=True"
     found = _address_problem(address, allow_remote, allowing)
     if found is not None:
         msg = f"the metrics cannot be served: the address {found[0]}"

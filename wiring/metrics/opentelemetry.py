@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, final
 
 from streamfactory.spi import ConfigError, MetricKind, MisuseError, NotInstalled
+from streamfactory.spi.arguments import having, takes
 from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.metrics.batches import batches
 from streamfactory.wiring.metrics.endpoint import ProcessMonitor
@@ -39,6 +40,11 @@ _END_SECONDS: Final = 5.0
 """Longest wait for a collector when the export ends."""
 
 _logger = logging.getLogger("streamfactory.metrics")
+
+
+METERS: Final = having("get_meter", taken="pass a MeterProvider of opentelemetry")
+TRACERS: Final = having("get_tracer", taken="pass a TracerProvider of opentelemetry")
+MONITORED: Final = having("statistics", taken="pass a StreamServer, or None")
 
 
 @final
@@ -130,6 +136,7 @@ _exporting: Final[list[OpenTelemetry]] = []
 """At most one."""
 
 
+@takes(meter_provider=METERS, tracer_provider=TRACERS, monitored=MONITORED)
 def export_opentelemetry(
     *,
     meter_provider: MeterProvider | None = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from streamfactory.spi import Metric, MetricKind, MisuseError, Sample
+from streamfactory.spi.arguments import TEXT, takes
 from streamfactory.spi.notebook import html_of, one_line
 from streamfactory.wiring.core.nearest import nearest
 from streamfactory.wiring.metrics.registry import registry
@@ -38,6 +39,7 @@ class MetricsSnapshot:
             table.append((sample.metric.name, text, str(sample.number)))
         return html_of(f"{len(self.samples)} metrics of this process", (), (table,))
 
+    @takes(name=TEXT)
     def select(self, name: str, **labels: str) -> list[Sample]:
         """Samples of one metric.
 
@@ -64,6 +66,7 @@ class MetricsSnapshot:
             )
         ]
 
+    @takes(name=TEXT)
     def value(self, name: str, **labels: str) -> float | None:
         """One number for a metric: the sum of a counter, the largest value of a gauge.
 

@@ -57,7 +57,7 @@ def find_by_path(
         allowed: Importing runs code: nothing is imported without it.
     """
     if not allowed:
-        what = "is a class path, which requires --allow-class-paths"
+        what = "is a class path, which requires `allow_class_paths=True`"
         return Problem(key, f"{path!r} {what}", origin)
     module, _, name = path.partition(":")
     try:

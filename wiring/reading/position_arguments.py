@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
-from typing import TYPE_CHECKING
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
 
 from streamfactory.spi import (
     OffsetOutOfRange,
@@ -14,7 +14,7 @@ from streamfactory.spi import (
     TopicNotFound,
 )
 from streamfactory.wiring.reading.losses import recreated, was_recreated
-from streamfactory.wiring.reading.starts import starting_offsets
+from streamfactory.wiring.reading.starts import Start, starting_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from streamfactory.spi import PartitionInfo, StreamConfig
     from streamfactory.wiring.reading.metadata import Metadata
 
-Mark = int | str | datetime | Position
-"""An offset, ``earliest`` or ``latest``, a time, or a position."""
+Mark = int | Start
+"""An offset, or what `Start` has."""
 Marks = Mark | Mapping[int, Mark]
 """One mark for all partitions, or marks by partition number."""
 
@@ -56,6 +56,7 @@ def offsets_of(
         TopicNotFound: permanent; a partition does not exist.
     """
     there = {info.partition.id: info for info in infos}
+    chosen: list[tuple[Sequence[PartitionInfo], Any]]
     if isinstance(marks, Mapping) and not isinstance(marks, Position):
         refuse_unknown(config, infos, marks)
         chosen = [([there[number]], mark) for number, mark in marks.items()]
@@ -63,8 +64,9 @@ def offsets_of(
         chosen = [(list(infos), marks)]
     found: dict[Partition, int] = {}
     for some, mark in chosen:
-        if isinstance(mark, int):
-            found |= {info.partition: mark for info in some}
+        number = None if mark is True or mark is False else mark
+        if isinstance(number, Integral):
+            found |= {info.partition: int(number) for info in some}
             continue
         if isinstance(mark, Position):
             _refuse_foreign(config, metadata, infos, mark)
@@ -85,7 +87,7 @@ def refuse_unknown(
         TopicNotFound: permanent.
     """
     there = sorted(info.partition.id for info in infos)
-    unknown = sorted(set(wanted) - set(there))
+    unknown = sorted(set(wanted) - set(there), key=str)
     if unknown:
         have = f"{there[0]} to {there[-1]}" if len(there) > 1 else str(there)[1:-1]
         msg = f"partition {unknown[0]} does not exist; available are {have or 'none'}"

@@ -6,7 +6,7 @@ reset, default. A checkpoint has precedence over all; callers handle it.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from streamfactory.spi import (
@@ -31,8 +31,8 @@ _LATEST: Final = -1
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _WORDS: Final = {"smallest": "earliest", "largest": "latest"}
 
-Start = str | datetime | Position
-"""``earliest``, ``latest``, a time, or a position."""
+Start = str | date | timedelta | Position
+"""``earliest``, ``latest``, a time, a date, a period before now, or a position."""
 
 
 class Planned(NamedTuple):
@@ -150,6 +150,21 @@ def ending_offsets(
     return ends
 
 
+def _before_now(period: timedelta) -> datetime:
+    """Return the time that a period ago was.
+
+    Raises:
+        MisuseError: misuse; the period is negative, or longer than there are dates.
+    """
+    try:
+        if period >= timedelta():
+            return datetime.now(UTC) - period
+    except OverflowError:
+        pass
+    msg = f"the start {period!r} is no period before now"
+    raise MisuseError(msg, remedy="use a timedelta of 0 or more")
+
+
 def _before_latest(metadata: Metadata, info: PartitionInfo, back: int) -> int:
     if info.latest is None:
         return info.start
@@ -171,6 +186,10 @@ class _Resolver:
         if isinstance(start, Position):
             # A partition that the position lacks is new: read from its earliest offset.
             return {p: start.get(p, i.start) for p, i in self._infos.items()}
+        if isinstance(start, timedelta):
+            start = _before_now(start)
+        elif isinstance(start, date) and not isinstance(start, datetime):
+            start = datetime.combine(start, time(), UTC)
         if isinstance(start, datetime):
             if start.tzinfo is None:
                 msg = f"the start {start} has no time zone"
@@ -178,10 +197,12 @@ class _Resolver:
             # Rounded down to milliseconds, like stored times: so that no row is missed.
             millis = (start - _EPOCH) // timedelta(milliseconds=1)
             return self.at_time(millis, "latest")
-        word = _WORDS.get(start.lower(), start.lower())
+        word = str(start).lower()
+        word = _WORDS.get(word, word)
         if word not in ("earliest", "latest"):
             msg = f"the start {start!r} is neither earliest nor latest"
-            raise MisuseError(msg, remedy="use one of these, a datetime or a Position")
+            remedy = "use one of these, a datetime, a date, a timedelta or a Position"
+            raise MisuseError(msg, remedy=remedy)
         return self.at_word(word)
 
     def by_default(self, word: str) -> dict[Partition, int]:

@@ -8,7 +8,15 @@ import sys
 import threading
 from typing import Any, Final, Self
 
-from streamfactory.spi import ConnectionFailed, Unsupported
+from streamfactory.spi import (
+    ConfigError,
+    ConnectionFailed,
+    PermanentError,
+    PluginError,
+    StreamError,
+    Unsupported,
+)
+from streamfactory.spi.arguments import TEXT, takes
 from streamfactory.spi.notebook import html_of
 from streamfactory.spi.waits import wait_in_slices
 from streamfactory.wiring.config.definition import Property
@@ -18,6 +26,10 @@ from streamfactory.wiring.serving.servers import configure_server
 
 _START_TIMEOUT: Final = 60.0
 _STOP_TIMEOUT: Final = 30.0
+_ERRORS: Final[dict[str, type[StreamError]]] = {
+    kind.error_class.value: kind for kind in (ConfigError, PermanentError, PluginError)
+}
+"""Classes of what a child reports; others are failures to connect to it."""
 
 
 class ServerProcess:
@@ -95,6 +107,7 @@ class ServerProcess:
         self.close()
 
 
+@takes(kind=TEXT)
 def serve(kind: str = "flight", **settings: Any) -> ServerProcess:
     """Run a server in a child process; it listens when this returns.
 
@@ -110,6 +123,7 @@ def serve(kind: str = "flight", **settings: Any) -> ServerProcess:
     Raises:
         ConfigError: config; every problem at once.
         ConnectionFailed: transient; the child did not start.
+        StreamError: Of the server; the address is in use, for example.
 
     Example:
         >>> import streamfactory
@@ -147,6 +161,7 @@ def _answer(process: subprocess.Popen[str]) -> dict[str, Any]:
     """Return the JSON object that the child prints when it listens.
 
     Raises:
+        StreamError: The child's, if it cannot serve.
         ConnectionFailed: transient; the child ended, or did not listen in time.
     """
     assert process.stdout is not None
@@ -165,10 +180,15 @@ def _answer(process: subprocess.Popen[str]) -> dict[str, Any]:
         text += line
     finally:
         watchdog.cancel()
+    found: dict[str, Any] = {}
     try:
-        found: dict[str, Any] = json.loads(text)
+        found = json.loads(text)
         found["location"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError) as failure:
+        if isinstance(failure, KeyError):  # the document of an error
+            process.communicate()
+            kind = _ERRORS.get(found["class"], ConnectionFailed)
+            raise kind(found["what"], remedy=found["remedy"]) from None
         process.kill()
         process.communicate()
         msg = f"the server process ended with status {process.returncode}"

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from streamfactory.spi import MisuseError, StreamError
+from streamfactory.spi import StreamError
 from streamfactory.spi.ddl import type_text
 from streamfactory.spi.notebook import header_of, html_of, one_line, rows_of
 
@@ -67,15 +67,8 @@ def preview(source: Source, position: Position | None, rows: int) -> Preview:
         source: The stream.
         position: Next offsets of its reader; None if it is closed.
         rows: Maximum number of rows.
-
-    Raises:
-        MisuseError: misuse; ``rows`` is below 0.
     """
     config = source.config
-    if rows < 0:
-        msg = f"a preview of {rows} rows was requested"
-        remedy = "rows has to be at least 0"
-        raise MisuseError(msg, stream=config.name, remedy=remedy)
     shown: list[Row] = []
     cells: list[Row] = []
     notes: list[str] = []

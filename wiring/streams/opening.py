@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streamfactory.wiring.config.loading import StreamLike, load
+from streamfactory.spi.arguments import takes
+from streamfactory.wiring.config.loading import FAULTS, StreamLike, load
 from streamfactory.wiring.writing.sink import Sink
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from streamfactory.wiring.testing.faults import Faults
 
 
+@takes(faults=FAULTS)
 def open_sink(
     stream: StreamLike,
     *,
@@ -25,7 +27,8 @@ def open_sink(
     """Open a stream for writing.
 
     Args:
-        stream: The name of a stream in the catalogue, or its properties.
+        stream: The name of a stream in the catalogue, the path of its file, or its
+            properties.
         options: Properties that replace those of the definition.
         allow_class_paths: Whether the configuration may name Python objects.
         plugins: Finds types; by default those of the process.

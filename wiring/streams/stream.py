@@ -17,7 +17,8 @@ from streamfactory.spi import (
     Unsupported,
     Verdict,
 )
-from streamfactory.wiring.config.loading import StreamLike, load
+from streamfactory.spi.arguments import COUNT, FLAG, NAMES, SECONDS, takes
+from streamfactory.wiring.config.loading import FAULTS, StreamLike, load
 from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.reading.following import read_from, refuse_torn
 from streamfactory.wiring.reading.source import for_group
@@ -33,6 +34,7 @@ from streamfactory.wiring.streams.polling import AsyncBatches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from datetime import timedelta
 
     from streamfactory.spi import (
         CheckpointStore,
@@ -52,6 +54,7 @@ _PATIENCE: Final = 1.0
 """Maximum seconds of one poll; only closing interrupts it."""
 
 
+@takes(follow=FLAG, columns=NAMES, faults=FAULTS)
 def open_stream(
     stream: StreamLike,
     *,
@@ -66,10 +69,12 @@ def open_stream(
     """Open a stream for reading; exported as ``streamfactory.open``.
 
     Args:
-        stream: The name of a stream in the catalogue, or its properties.
-        start: ``earliest``, ``latest``, a datetime with time zone, or a `Position`; has
-            precedence over all start options. The default is the start options, then
-            earliest, or latest if ``follow``.
+        stream: The name of a stream in the catalogue, the path of its file, or its
+            properties.
+        start: ``earliest``, ``latest``, a datetime with time zone, a date, which begins
+            at midnight UTC, a timedelta before now, or a `Position`; has precedence
+            over all start options. The default is the start options, then earliest, or
+            latest if ``follow``.
         follow: Continue after the latest offset is reached, with new partitions, until
             closed. Otherwise the stream ends at the latest offsets of now.
         columns: Columns to read, in this order; None means all.
@@ -207,11 +212,11 @@ class Stream(Closing):
         self._async.check_handed_out(self.config.name)
         return self._group.commit()
 
-    def next_batch(self, timeout: float) -> MessageBatch | None:
+    def next_batch(self, timeout: float | timedelta) -> MessageBatch | None:
         """Return the next batch, or None after a timeout.
 
         Args:
-            timeout: Seconds.
+            timeout: Seconds, or a timedelta.
 
         Returns:
             A batch with rows, losses or an end; None if none arrived in time, or if the
@@ -221,9 +226,10 @@ class Stream(Closing):
             ConnectionFailed: transient; the stream broke off after its last rows.
             StreamError: Other errors of the source.
         """
+        seconds: float = SECONDS.checked("timeout", timeout)
         self._check_open()
-        over, batch = self._async.take(timeout)
-        return self._read(timeout) if over and batch is None else batch
+        over, batch = self._async.take(seconds)
+        return self._read(seconds) if over and batch is None else batch
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return the rest of the stream as an Arrow reader."""
@@ -279,6 +285,7 @@ class Stream(Closing):
             if batch is not None and (batch.num_rows or batch.losses):
                 yield batch
 
+    @takes(rows=COUNT)
     def preview(self, rows: int = 5) -> Preview:
         """Return properties, partitions and first rows of the stream; consumes nothing.
 

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import pyarrow as pa
 
@@ -40,6 +40,7 @@ from streamfactory.spi import (
     WriteContext,
     envelope_schema,
 )
+from streamfactory.spi.arguments import SECONDS, Kind, having, instance
 from streamfactory.wiring.core.clock import Clock
 from streamfactory.wiring.reading.clipping import Answer, cut
 
@@ -68,6 +69,18 @@ class SimulatedClock(Clock):
         return event.is_set()
 
 
+def _rate(value: Any) -> float:
+    rate: float = SECONDS.convert(value)
+    if rate > 1:
+        raise ValueError
+    return rate
+
+
+_RATE: Final = Kind("pass a probability between 0 and 1", _rate)
+_COUNTER: Final = instance(Counter, taken="pass a collections.Counter, or nothing")
+_CLOCK: Final = having("wait", taken="pass a SimulatedClock, or nothing")
+
+
 @final
 @dataclass(slots=True)
 class Faults:
@@ -91,6 +104,13 @@ class Faults:
     injected: Counter[str] = field(default_factory=Counter)
     """Number of injected faults by kind."""
     _dice: dict[str, random.Random] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        for name in ("fail", "drop", "duplicate", "tear", "throttle"):
+            setattr(self, name, _RATE.checked(name, getattr(self, name)))
+        self.delay = SECONDS.checked("delay", self.delay)
+        _CLOCK.checked("clock", self.clock)
+        _COUNTER.checked("injected", self.injected)
 
     def around_consumers(self, factory: ConsumerFactory) -> ConsumerFactory:
         """Return the factory, with faults in all objects that it creates."""

@@ -89,7 +89,7 @@ def open_admin(
         UnknownStream: config; no stream has that name.
         PluginError: plugin; the type is not installed, or broken.
     """
-    definition = find_definition(stream).with_overrides(options or {})
+    definition = find_definition(stream).with_overrides(options)
     has_spool = any(given.key.lower() == SPOOL_PATH for given in definition.properties)
     configured = load(
         definition,

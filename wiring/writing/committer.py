@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from streamfactory.spi import (
     ClosedError,
@@ -20,6 +20,7 @@ from streamfactory.spi import (
     Summary,
     WriteKind,
 )
+from streamfactory.spi.arguments import COUNT, FLAG, POSITION, Kind, takes
 from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.metrics.registry import registry
@@ -30,6 +31,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamfactory.wiring.writing.producer import Producer
+
+
+def _messages(value: Any) -> list[CommitMessage | None]:
+    messages = list(value)
+    if not all(isinstance(one, CommitMessage | None) for one in messages):
+        raise TypeError
+    return messages
+
+
+MESSAGES: Final = Kind("pass a list of what Writer.commit returned", _messages)
 
 
 @final
@@ -81,6 +92,7 @@ class Committer(Closing):
         """
         return self._known is not None and self._known < epoch
 
+    @takes(epoch=COUNT, messages=MESSAGES, source_position=POSITION, replace_all=FLAG)
     def commit(
         self,
         epoch: int,
@@ -149,6 +161,7 @@ class Committer(Closing):
         self._compare(epoch, held, summary)
         return False
 
+    @takes(epoch=COUNT, messages=MESSAGES)
     def abort(self, epoch: int, messages: Sequence[CommitMessage | None]) -> None:
         """Remove staged rows; messages may be missing, and calls repeated (rule W4)."""
         self._check_open()

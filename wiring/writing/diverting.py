@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, final
 import pyarrow.compute as pc
 
 from streamfactory.spi import ConfigError, Position, StreamError, envelope_schema
-from streamfactory.wiring.config.loading import find_definition, load
+from streamfactory.wiring.config.catalogue import Catalogue
+from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.decoding.deadletters import DEAD_LETTER_SCHEMA
 from streamfactory.wiring.reading.losses import was_recreated
@@ -62,7 +63,7 @@ def open_target(
         raise ConfigError(
             msg, stream=config.name, remedy="set dead.letter.stream to a stream's name"
         )
-    definition = find_definition(name)
+    definition = Catalogue().get(name)  # a name only: it is no path
     if definition.name == config.name:
         msg = "a stream cannot be its own dead.letter.stream"
         raise ConfigError(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from contextlib import ExitStack, closing
 from functools import cached_property
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 import pyarrow as pa
 
@@ -23,7 +23,11 @@ from streamfactory.conversion.conform import (
 )
 from streamfactory.conversion.tabular import Rows, rows_of
 from streamfactory.spi import (
+    Abandoned,
+    Cancelled,
     ConfigError,
+    Failed,
+    Finished,
     MessageEncoder,
     MisuseError,
     ReaderFinished,
@@ -37,6 +41,15 @@ from streamfactory.spi import (
     WriterFenced,
     envelope_schema,
 )
+from streamfactory.spi.arguments import (
+    COUNT,
+    FLAG,
+    POSITION,
+    TEXT,
+    instance,
+    takes,
+)
+from streamfactory.spi.ddl import SCHEMA
 from streamfactory.spi.notebook import html_of, one_line
 from streamfactory.wiring.config.guarantees import check_guarantee, end_verdict
 from streamfactory.wiring.core.canonical import canonical_schema, declared_schema
@@ -55,6 +68,14 @@ if TYPE_CHECKING:
     from streamfactory.spi import End, Position
     from streamfactory.wiring.config.settled import Configured
     from streamfactory.wiring.writing.producer import Wrap
+
+
+WRITE_KIND: Final = instance(WriteKind, taken="pass a streamfactory.spi.WriteKind")
+COMMITTER: Final = instance(Committer, taken="pass what Sink.committer returns")
+END: Final = instance(
+    *(Abandoned, Cancelled, Failed, Finished, ReaderFinished),
+    taken="pass an end of streamfactory.spi, such as Finished()",
+)
 
 
 @final
@@ -95,6 +116,7 @@ class Sink(Closing):
         """Creates writers of epochs whose files another program writes."""
         log_warnings(self.config)
 
+    @takes(writer_id=TEXT)
     def guarantee(self, *, writer_id: str | None) -> Verdict:
         """Return the guarantee of writing with this writer id.
 
@@ -132,14 +154,17 @@ class Sink(Closing):
             self.config, dictionaries=self.producer.keeps_dictionaries
         )
 
+    @takes(schema=SCHEMA)
     def canonical(self, schema: pa.Schema) -> pa.Schema:
         """Return the stored schema of typed rows, if they decide it."""
         return canonical_schema(schema, dictionaries=self.producer.keeps_dictionaries)
 
+    @takes(topic=TEXT)
     def partition_count(self, topic: str | None = None) -> int:
         """As `Producer.partition_count`."""
         return self.producer.partition_count(topic)
 
+    @takes(schema=SCHEMA)
     def check(self, schema: pa.Schema) -> None:
         """Refuse a schema that does not fit; creates nothing.
 
@@ -149,9 +174,18 @@ class Sink(Closing):
         """
         self._target(schema)
 
+    @takes(
+        schema=SCHEMA,
+        writer_id=TEXT,
+        epoch=COUNT,
+        task=COUNT,
+        kind=WRITE_KIND,
+        committer=COMMITTER,
+        shared=FLAG,
+    )
     def writer(
         self,
-        schema: pa.Schema,
+        schema: pa.Schema | str,
         *,
         writer_id: str | None = None,
         epoch: int = 0,
@@ -165,7 +199,8 @@ class Sink(Closing):
         The caller commits or aborts, and closes it.
 
         Args:
-            schema: Schema of the rows, with the framework's columns (``_key``, ...).
+            schema: Schema of the rows, or Spark DDL, with the framework's columns
+                (``_key``, ...).
             writer_id: Survives restarts; None claims no idempotence.
             epoch: At least 0, increasing per writer.
             task: Number of the task within the epoch, which determines the partition of
@@ -184,9 +219,6 @@ class Sink(Closing):
         """
         self.guarantee(writer_id=writer_id)
         number = task or 0
-        if epoch < 0 or number < 0:
-            msg = f"epoch {epoch} or task {number} is negative"
-            raise MisuseError(msg, stream=self.config.name)
         target = self._target(schema)
         attempt = uuid.uuid4().hex
         context = WriteContext(writer_id, epoch, number, attempt, kind, target.stored)
@@ -208,6 +240,7 @@ class Sink(Closing):
             unless_made.pop_all()
         return writer
 
+    @takes(writer_id=TEXT, kind=WRITE_KIND)
     def committer(
         self, *, writer_id: str | None = None, kind: WriteKind = WriteKind.STREAMING
     ) -> Committer:
@@ -222,6 +255,7 @@ class Sink(Closing):
         )
         return Committer(self.producer, author, writer_id, kind)
 
+    @takes(writer_id=TEXT)
     def last_epoch(self, writer_id: str) -> int | None:
         """Return the last committed epoch of a writer; None if none is remembered.
 
@@ -232,6 +266,7 @@ class Sink(Closing):
         )
         return None if last is None else last.epoch
 
+    @takes(writer_id=TEXT, epoch=COUNT, source_position=POSITION)
     def put(
         self,
         rows: object,
@@ -330,6 +365,7 @@ class Sink(Closing):
                 writer.write(batch)
             return committer.commit(number, [writer.commit()], source_position)
 
+    @takes(end=END)
     def end_stream(self, end: End) -> End | None:
         """End the stream for its readers, if its type has an end.
 

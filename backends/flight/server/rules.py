@@ -24,7 +24,7 @@ def check_options(config: StreamConfig) -> Iterator[Problem]:
 def _store(config: StreamConfig) -> Iterator[Problem]:
     if config["memory"] == ("path" in config):
         what = "the server needs either path or memory=true"
-        yield Problem("path", what, "", "give --path PATH or --memory")
+        yield Problem("path", what, "", "set one of the two")
     elif "path" in config:
         yield from place_problems(config, writes=True)
     else:

@@ -322,7 +322,7 @@ def test_second_stream_of_one_name_needs_another_writer_id(
     refused = streamfactory("copy", two, sink, "--json")
     assert refused.status == 1
     assert refused.error["error"] == "incarnation_changed"
-    assert "with another writer id (--writer)" in refused.error["remedy"]
+    assert "with another --writer" in refused.error["remedy"]
     done = streamfactory("copy", two, sink, "--writer", "second")
     assert done.status == 0, done.err
 
