@@ -25,7 +25,7 @@ from streamfactory.wiring.options.spool import PATH as SPOOL_PATH
 from streamfactory.wiring.reading.counters import Counters
 from streamfactory.wiring.reading.following import refuse_torn
 from streamfactory.wiring.reading.rotation import Rotation
-from streamfactory.wiring.reading.starts import Start, plan_read
+from streamfactory.wiring.reading.starts import START, Start, plan_read
 from streamfactory.wiring.receiving.embedded import open_source
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class ScanArguments(TypedDict, total=False):
     """Where types are found; the process's own by default."""
 
 
-_KINDS: Final = {"columns": NAMES, "unbounded": FLAG}
+_KINDS: Final = {"start": START, "columns": NAMES, "unbounded": FLAG}
 """Of those arguments that are not checked where they are used."""
 
 

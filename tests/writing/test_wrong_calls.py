@@ -23,35 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 VALUES = [
-    None,
-    True,
-    3,
-    -1,
-    2.5,
-    float("nan"),
-    "nonsense",
-    "",
-    b"x",
-    Path("nonsense.toml"),
-    {},
-    {"a": 1},
-    {1: object()},
-    [],
-    [3],
-    ["a"],
-    ("a", "b"),
-    {"a"},
-    dt.date(2026, 1, 1),
-    dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
-    dt.time(1),
-    dt.timedelta(hours=1),
-    np.int64(3),
-    np.float32(2.5),
-    np.bool_(True),
-    np.datetime64("2026-01-01"),
-    np.array([1, 2]),
-    object(),
-    int,
+    *(None, True, 3, -1, 2.5, "nonsense", Path("nonsense.toml"), object()),
+    *({}, {"a": 1}, [], [3], ["a"]),
+    *(dt.date(2026, 1, 1), dt.datetime(2026, 1, 1, tzinfo=dt.UTC), dt.timedelta(1)),
+    *(np.int64(3), np.float32(2.5), np.datetime64("2026-01-01"), np.array([1, 2])),
 ]
 
 CONSUMING = {
@@ -144,8 +119,8 @@ CALLS = {
     "engines.arrow": _SCAN,
     "engines.polars": _SCAN,
     "engines.pandas": f"{_SCAN} rows filter arrow_types",
-    "engines.relation": f"{_SCAN} connection",
-    "engines.register": f"{_SCAN} connection name",
+    "engines.relation": "stream start options unbounded connection",
+    "engines.register": "stream start options unbounded connection name",
     "next_batch": "timeout",
     "preview": "rows",
     "push.write": "rows timeout",
@@ -193,7 +168,7 @@ def _calls(where: dict[str, str], tmp_path: Path) -> dict[str, Callable[..., Any
     def serve(**how: Any) -> Any:  # an unknown setting: no server is started
         return streamfactory.serve(**{"memory": True, "nonsense": 1, **how})
 
-    sink, _table = streamfactory.push_table(schema, write_timeout=0)
+    sink, table_of_sink = streamfactory.push_table(schema, write_timeout=0)
     return {
         "open": on(streamfactory.open, stream=where),
         "open_sink": on(streamfactory.open_sink, stream=where),
@@ -218,16 +193,9 @@ def _calls(where: dict[str, str], tmp_path: Path) -> dict[str, Callable[..., Any
         "next_batch": opened("next_batch"),
         "preview": opened("preview"),
         "push.write": on(sink.write, rows=pa.table({"id": [1]})),
+        "push.table": table_of_sink.to_reader,
         "push.lane": sink.lane,
     }
-
-
-def _call(name: str, where: dict[str, str], tmp_path: Path, how: dict[str, Any]) -> Any:
-    calls = _calls(where, tmp_path)
-    if name in calls:
-        return calls[name](**how)
-    with streamfactory.open_sink(where) as sink:
-        return _sink_calls(sink, pa.schema([("id", pa.int64())]))[name](**how)
 
 
 @pytest.mark.parametrize(
@@ -242,20 +210,21 @@ def test_a_value_of_another_kind_is_taken_or_refused_with_what_is_taken(
     clicks: dict[str, str], tmp_path: Path, name: str, argument: str
 ) -> None:
     (tmp_path / "rows.csv").write_text("id\n4\n")
-    refused = [_refusal(name, argument, value, clicks, tmp_path) for value in VALUES]
+    schema = pa.schema([("id", pa.int64())])
+    with streamfactory.open_sink(clicks) as sink:
+        calls = _calls(clicks, tmp_path) | _sink_calls(sink, schema)
+        refused = [_refusal(calls[name], {argument: value}) for value in VALUES]
     assert [text for text in refused if text.startswith("wrong")] == []
     if argument not in ("seed", "what", "remedy", "offset", "stream", "partition"):
         assert any(refused), "takes everything"
 
 
-def _refusal(
-    name: str, argument: str, value: Any, clicks: dict[str, str], tmp_path: Path
-) -> str:
+def _refusal(call: Callable[..., Any], how: dict[str, Any]) -> str:
     """Return why a call was refused; empty if it succeeded."""
     try:
-        _consume(_call(name, clicks, tmp_path, {argument: value}))
+        _consume(call(**how))
     except (MisuseError, ConfigError, PluginError, TypeError, ValueError) as error:
-        return str(error) or f"wrong: {value!r} is refused without a word"
+        return str(error) or f"wrong: {how} is refused without a word"
     except Exception as error:
-        return f"wrong: {value!r}: {type(error).__name__}: {error}"
+        return f"wrong: {how}: {type(error).__name__}: {error}"
     return ""

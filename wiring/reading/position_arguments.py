@@ -7,6 +7,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from streamfactory.spi import (
+    MisuseError,
     OffsetOutOfRange,
     Partition,
     PartitionVanished,
@@ -17,7 +18,7 @@ from streamfactory.wiring.reading.losses import recreated, was_recreated
 from streamfactory.wiring.reading.starts import Start, starting_offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from streamfactory.spi import PartitionInfo, StreamConfig
     from streamfactory.wiring.reading.metadata import Metadata
@@ -87,7 +88,12 @@ def refuse_unknown(
         TopicNotFound: permanent.
     """
     there = sorted(info.partition.id for info in infos)
-    unknown = sorted(set(wanted) - set(there), key=str)
+    keys: Iterable[Any] = wanted
+    for number in keys:
+        if not isinstance(number, Integral):
+            msg = f"{number!r} is no number of a partition"
+            raise MisuseError(msg, remedy="use whole numbers as keys")
+    unknown = sorted(set(wanted) - set(there))
     if unknown:
         have = f"{there[0]} to {there[-1]}" if len(there) > 1 else str(there)[1:-1]
         msg = f"partition {unknown[0]} does not exist; available are {have or 'none'}"

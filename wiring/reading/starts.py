@@ -7,7 +7,7 @@ reset, default. A checkpoint has precedence over all; callers handle it.
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, time, timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from streamfactory.spi import (
     ConfigError,
@@ -17,6 +17,7 @@ from streamfactory.spi import (
     Position,
     Problem,
 )
+from streamfactory.spi.arguments import Kind
 from streamfactory.wiring.options.types import Ago
 from streamfactory.wiring.reading.extents import advance
 
@@ -33,6 +34,19 @@ _WORDS: Final = {"smallest": "earliest", "largest": "latest"}
 
 Start = str | date | timedelta | Position
 """``earliest``, ``latest``, a time, a date, a period before now, or a position."""
+
+
+def _start(value: Any) -> Any:
+    if isinstance(value, str) and value.lower() in {*_WORDS, *_WORDS.values()}:
+        return value
+    if not isinstance(value, date | timedelta | Position):
+        raise TypeError
+    return value
+
+
+START: Final = Kind(
+    "use earliest, latest, a datetime, a date, a timedelta or a Position", _start
+)
 
 
 class Planned(NamedTuple):
