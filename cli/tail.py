@@ -183,7 +183,7 @@ def _shower(printer: Printer, schema: pa.Schema) -> Callable[[pa.RecordBatch], N
     lines = json_lines if isinstance(printer, JsonPrinter) else table.lines
 
     def show(rows: pa.RecordBatch) -> None:
-        # Data is not masked: it may have the text of a reference, and is copied as it is.
+        # Data is not masked: it may have the text of a reference by chance.
         click.echo("\n".join(lines(rows)))
 
     return show

@@ -208,8 +208,11 @@ class WrittenTopics:
                 if self._connected is not None:
                     keep_inherited(self._connected[1])
                 client = AdminClient(dict(self._settings()))
-                # librdkafka may never answer list_offsets before it knows a broker.
-                client.list_topics(topic, timeout=seconds)
+                try:
+                    # librdkafka may never answer list_offsets before it knows a broker.
+                    client.list_topics(topic, timeout=seconds)
+                finally:
+                    client.poll(0)  # the client's reports reach the watch
                 self._connected = (os.getpid(), client)
             return self._connected[1]
 
@@ -246,8 +249,11 @@ class WrittenTopics:
                 passing = isinstance(error, TimeoutError) or is_passing(error)
                 if not passing:
                     raise
+                doing = "asking about topics"
+                refused = self._watch.refusal(doing, self._where)
+                if refused is not None:
+                    raise refused from error
                 if not deadline.left:
-                    doing = "asking about topics"
                     raise self._watch.unreachable(
                         doing, self._where, deadline.seconds
                     ) from error
