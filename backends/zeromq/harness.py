@@ -248,10 +248,6 @@ class ZeromqPublisherHarness:
         self._folder = folder
         self._server: _Keys = zmq.curve_keypair()
         self._client: _Keys = zmq.curve_keypair()
-        self._secrets = {}
-        for name, keys in (("server", self._server), ("client", self._client)):
-            self._secrets[name] = folder / f"{name}.key"
-            self._secrets[name].write_text(_hex(keys[1]), "ascii")
         self._senders: list[_Sender] = []
         self._routers: list[_Router] = []
 
@@ -280,12 +276,12 @@ class ZeromqPublisherHarness:
         last = len(self._senders) - 1
         own = {
             "curve.server.key": _hex(self._server[0]),
-            "curve.secret.key": f"${{file:{self._secrets['client']}}}",
+            "curve.secret.key": _hex(self._client[1]),
         }
         if side == "bind":
             own = {
                 "curve.allowed.keys": _hex(self._client[0]),
-                "curve.secret.key": f"${{file:{self._secrets['server']}}}",
+                "curve.secret.key": _hex(self._server[1]),
             }
         own["topic.name"] = "numbers"
         own[side] = f"ipc://{self._folder}/{{0-{last}}}.{suffix}"

@@ -66,8 +66,8 @@ def test_rows_of_a_commit_are_measured_before_they_are_expanded(
     before, peak = pool.bytes_allocated(), pool.max_memory()
     with pytest.raises(MessageTooLarge, match=f"more than {LIMIT} bytes"):
         list(decode_rows(text, validator, LIMIT))
-    assert pool.bytes_allocated() == before
-    assert pool.max_memory() == peak
+    assert pool.bytes_allocated() <= before
+    assert pool.max_memory() < peak + len(stream) + 4096
     assert sum(r.num_rows for _, r in decode_rows(text, validator)) == rows.num_rows
 
 

@@ -64,9 +64,13 @@ def clients(
     access = folder / "access.toml"
     access.write_text("\n".join(lines))
     with (
-        streamfactory.serve(memory=True, access_file=str(access)) as server,
+        pytest.MonkeyPatch.context() as environment,
         ExitStack() as stack,
     ):
+        environment.setenv("STREAMFACTORY_SECRETS", str(folder))
+        server = stack.enter_context(
+            streamfactory.serve(memory=True, access_file=str(access))
+        )
         yield {
             user: stack.enter_context(connected(server.location, token(user)))
             for user in users

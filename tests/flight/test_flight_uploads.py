@@ -130,7 +130,7 @@ def test_uploads_of_a_client_are_bounded_until_it_decides(
     assert staged(client) == 0
     first = [upload(client), upload(client, 2)]
     assert staged(client) == 240_000
-    with pytest.raises(fl.FlightServerError) as caught:
+    with pytest.raises(fl.FlightInternalError) as caught:
         upload(client)
     failure = refused(caught.value)
     assert failure.code == "storage_failed"
@@ -173,7 +173,7 @@ def test_uploads_of_all_clients_are_bounded(
         create(clients["ann"])
         upload(clients["ann"], 3)
         upload(clients["bob"], 3)
-        with pytest.raises(fl.FlightServerError) as caught:
+        with pytest.raises(fl.FlightInternalError) as caught:
             upload(clients["eve"], 1)
         failure = refused(caught.value)
         assert failure.code == "storage_failed"

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 LANGUAGES = {
     "python",
+    "pycon",
     "console",
     "toml",
     "json",

@@ -17,9 +17,10 @@ from tests.proving import tiers
 from streamfactory.conformance.runner import all_cases
 
 ROOT = Path(__file__).parents[2]
-CLUSTERS = {"spark-cluster"}
-"""Only `make test-all` starts these; `make test` has the same components alone."""
-COMPONENTS = {one.component for one in tiers.FIXTURES.values()} - {None} - CLUSTERS
+OF_THE_REST = {"spark-cluster", "apicurio"}
+"""Only `make test-all` starts these: `make test` has Spark without a cluster, and the
+registry's client with a server of its own."""
+COMPONENTS = {one.component for one in tiers.FIXTURES.values()} - {None} - OF_THE_REST
 KITS = {
     "delta": "tests/tables/test_delta_conformance.py",
     "file": "tests/backends/test_file_conformance.py",

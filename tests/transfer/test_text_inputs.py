@@ -304,7 +304,7 @@ def test_a_later_row_that_does_not_fit_the_guess_names_the_schema_that_would(
     one = opened(name, first + late, len(first))
     with pytest.raises((DecodeError, SchemaMismatch), match="row 2, bytes") as caught:
         rows_of(one)
-    assert f"--schema '{schema}'" in str(caught.value.remedy)
+    assert f"schema='{schema}'" in str(caught.value.remedy)
     assert len(rows_of(opened(name, first + late), schema)) == 2
 
 
