@@ -9,7 +9,8 @@ the harness turns numbers into messages, and rows back into numbers. A decoder h
 case is skipped if the harness lacks one that it needs, and the report names it. A
 harness may name the protocols as its bases, so that an editor completes them and a type
 checker compares them; methods of the right names are enough. A public method that none
-of them has is an error, a misspelt one included: helpers begin with an underscore.
+of them has is an error if its name is nearly one of theirs, and a `FutureWarning`
+otherwise: helpers begin with an underscore.
 `Traits` lists the attributes that a harness may have.
 
 A harness is found through the entry-point group ``streamfactory.conformance``, under
@@ -331,16 +332,27 @@ class Kind:
         """What is wrong with the names of a harness, each with a remedy."""
         if missing := lacking(harness, self.required):
             yield f"has no {', '.join(missing)}"
-        known = {n for a in (self.required, *self.abilities) for n in members(a)}
+        known = self._known()
         traits = {attribute.name for attribute in fields(Traits)}
         for name in sorted(n for n in dir(harness) if not n.startswith("_")):
-            is_method = isinstance(getattr(harness, name), FunctionType | MethodType)
+            is_method = _is_method(harness, name)
             near = nearest(name, known if is_method else traits, likeness=0.8)
-            hint = f"did you mean {near}?" if near else "helpers begin with _"
-            if is_method and name not in known:
-                yield f"has an unknown public method {name} ({hint})"
-            elif not is_method and near and name not in traits | known:
-                yield f"has an unknown attribute {name} ({hint})"
+            if near and name not in known | (set() if is_method else traits):
+                kind = "public method" if is_method else "attribute"
+                yield f"has an unknown {kind} {name} (did you mean {near}?)"
+
+    def helpers(self, harness: type) -> list[str]:
+        """Public methods that no ability has; one that is added may have the name."""
+        known = self._known()
+        public = (name for name in dir(harness) if not name.startswith("_"))
+        return [n for n in public if _is_method(harness, n) and n not in known]
+
+    def _known(self) -> set[str]:
+        return {n for a in (self.required, *self.abilities) for n in members(a)}
+
+
+def _is_method(harness: type, name: str) -> bool:
+    return isinstance(getattr(harness, name), FunctionType | MethodType)
 
 
 def members(ability: Ability) -> list[str]:

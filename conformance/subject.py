@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import tempfile
+import warnings
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -177,6 +178,9 @@ def _check(found: Any, where: str, kind: Kind) -> None:
     elif problems := list(kind.problems(found)):
         msg = f"the harness {where} {'; '.join(problems)}"
     else:
+        for name in kind.helpers(found):
+            what = f"the harness {where} has an unknown public method {name}"
+            warnings.warn(f"{what}: rename it _{name}", FutureWarning, stacklevel=2)
         return
     raise BrokenPlugin(msg, remedy=_HELP)
 

@@ -331,7 +331,6 @@ def test_one_thing_is_proved_at_a_time(
             3,
             (
                 "error: [broken_plugin] the harness MODULE:Misspelt "
-                "has an unknown public method helper (helpers begin with _); "
                 "has an unknown attribute sample_header "
                 "(did you mean sample_headers?); "
                 "has an unknown public method trunkate (did you mean truncate?); "

@@ -17,6 +17,7 @@ from streamfactory.conformance import CASES, Outcome, Subject
 from streamfactory.conformance.limits import Stuck, run_within
 from streamfactory.conformance.report import Report, text_lines, to_junit
 from streamfactory.conformance.runner import all_cases, run, run_case
+from streamfactory.conformance.subject import subject_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -209,3 +210,14 @@ def test_the_harness_says_why_an_ability_is_missing() -> None:
     assert result.outcome is Outcome.SKIPPED
     reason = "no ability: stop, start (the store is a part of this process)"
     assert result.reason == reason
+
+
+class PublicHelper(MemoryHarness):
+    """A harness whose helper could become the name of an ability."""
+
+    def helper(self) -> None: ...
+
+
+def test_a_public_helper_of_a_harness_is_a_warning_with_its_other_name() -> None:
+    with pytest.warns(FutureWarning, match="public method helper: rename it _helper"):
+        assert subject_of(PublicHelper).name == "memory"

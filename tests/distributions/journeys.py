@@ -48,9 +48,12 @@ class Kit(NamedTuple):
     """Reasons."""
 
 
-def run_kit(installed: Installed, kind: str, folder: Path) -> Kit:
-    """Run the kit as a command."""
-    out = installed.run("streamfactory", "conformance", kind, cwd=folder)
+def run_kit(
+    installed: Installed, kind: str, folder: Path, *arguments: str, **variables: str
+) -> Kit:
+    """Run the kit as a command, with more arguments and variables."""
+    command = ("conformance", kind, *arguments)
+    out = installed.run("streamfactory", *command, cwd=folder, **variables)
     lines = [line.split() for line in out.splitlines()]
     return Kit(
         sum(line[:1] == ["passed"] for line in lines),

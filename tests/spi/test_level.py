@@ -2,32 +2,156 @@
 
 from __future__ import annotations
 
-from tests.spi.signatures import FROZEN, lines
+import subprocess
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pytest
+from tests.spi.signatures import DIGESTS, FROZEN, PROJECT, digest, lines
+
+from streamfactory import spi
+from streamfactory.conformance.harness import Grows, Traits
 from streamfactory.spi import SPI_LEVEL
+from streamfactory.wiring.writing import summary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 HOW = "; a plug-in of level 1 breaks: keep it, or raise SPI_LEVEL (docs/spi.md)"
 
 
-def test_no_signature_of_level_1_goes_or_changes() -> None:
-    frozen = FROZEN.read_text(encoding="utf-8").splitlines()
+def test_nothing_of_level_1_goes_or_changes() -> None:
     assert SPI_LEVEL == 1
-    assert len(frozen) > 400
-    gone = sorted(set(frozen) - set(lines()))
+    gone = _gone()
     assert gone == [], f"{gone}{HOW}"
 
 
 def test_what_is_added_to_level_1_asks_nothing_of_plug_ins() -> None:
-    frozen = FROZEN.read_text(encoding="utf-8").splitlines()
-    known = {line.removeprefix("class ").split("(")[0] for line in frozen}
-    added = [line for line in lines() if line not in frozen]
-    abstract = [line for line in added if line.startswith("abstract ")]
-    # A field of a class that there was, without a default.
-    fields = [
-        line
-        for line in added
-        if ": " in line.split("(")[0]
-        and line.split(".")[0] in known
-        and " = ..." not in line
+    asks = _asks()
+    assert asks == [], f"{asks}{HOW}"
+
+
+def test_lines_of_level_1_are_only_appended() -> None:
+    frozen = _frozen()
+    for line in DIGESTS.read_text(encoding="utf-8").splitlines():
+        count, expected = line.split()
+        assert digest(frozen[: int(count)]) == expected, f"of {count} lines{HOW}"
+    released = _released()
+    assert frozen[: len(released)] == released, HOW
+
+
+def _replace_field(name: str, default: object) -> Callable[[pytest.MonkeyPatch], None]:
+    """A change of the default of a field of `Fetched`."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        [field] = [field for field in fields(spi.Fetched) if field.name == name]
+        patch.setattr(field, "default", default)
+
+    return plant
+
+
+def _replace(owner: Any, name: str, value: Any) -> Callable[[pytest.MonkeyPatch], None]:
+    return lambda patch: patch.setattr(owner, name, value)
+
+
+CHANGES = {
+    "class variable": _replace(spi.ConsumerFactory, "SPARSE_OFFSETS", True),
+    "default of a field": _replace_field("size", 0),
+    "default of a parameter": _replace(
+        spi.StreamConfig.problem, "__kwdefaults__", {"level": "warning"}
+    ),
+    "code of an error": _replace(spi.SpoolFull, "code", "full"),
+    "class of an error": _replace(
+        spi.TransientError, "error_class", spi.ErrorClass.PERMANENT
+    ),
+    "parent of an error": _replace(
+        spi, "StreamTimeout", type("StreamTimeout", (spi.TransientError,), {})
+    ),
+    "column of the envelope": _replace(
+        spi, "envelope_schema", lambda: pa.schema({"key": pa.string()})
+    ),
+    "sums of rows": _replace(summary, "ALGORITHM", "sha1"),
+    "method of a position": lambda patch: patch.delattr(spi.Position, "items"),
+    "attribute of harnesses": lambda patch: patch.setattr(
+        Traits.__dataclass_fields__["largest_key"], "default", 1
+    ),
+    "group of entry points": _replace(spi.hooks, "BACKENDS", "streamfactory.decoders"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_change_of_what_plug_ins_rely_on_is_noticed(
+    change: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change(monkeypatch)
+    assert _gone() != []
+
+
+def test_a_method_that_plug_ins_would_need_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    method = spi.ConsumerFactory.create_metadata_provider  # abstract
+    monkeypatch.setattr(spi.ConsumerFactory, "create_more", method, raising=False)
+    monkeypatch.setattr(Grows, "shrink", Grows.grow, raising=False)
+    # Of two kinds of classes: a backend's, and a harness's.
+    assert [line.split("(")[0] for line in _asks()] == [
+        "abstract ConsumerFactory.create_more",
+        "abstract conformance.harness.Grows.shrink",
     ]
-    assert abstract + fields == [], f"{abstract + fields}{HOW}"
+
+
+def _frozen() -> list[str]:
+    return FROZEN.read_text(encoding="utf-8").splitlines()
+
+
+def _gone() -> list[str]:
+    return sorted(set(_frozen()) - set(lines()))
+
+
+def _asks() -> list[str]:
+    """What is added that a plug-in of level 1 would have to have."""
+    frozen = _frozen()
+    classes = {
+        line.removeprefix("class ").split("(")[0]
+        for line in frozen
+        if line.startswith("class ")
+    }
+    return [
+        line
+        for line in lines()
+        if line not in frozen
+        and _place(line).rpartition(".")[0] in classes
+        and (line.startswith("abstract ") or _is_required_field(line))
+    ]
+
+
+def _place(line: str) -> str:
+    """What a line is about: ``Fetched.rows``."""
+    return line.removeprefix("abstract ").split("(")[0].split(":")[0]
+
+
+def _is_required_field(line: str) -> bool:
+    return ": " in line.split("(", maxsplit=1)[0] and " = " not in line
+
+
+def _released() -> list[str]:
+    """The lines of the last tag; none where there is no tag, or no git."""
+
+    def git(*words: str) -> str | None:
+        try:
+            done = subprocess.run(
+                ["git", *words],
+                cwd=PROJECT.parent,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        except FileNotFoundError:
+            return None
+        return done.stdout if done.returncode == 0 else None
+
+    tag = git("describe", "--tags", "--abbrev=0")
+    path = FROZEN.relative_to(PROJECT.parent).as_posix()
+    text = git("show", f"{tag.strip()}:{path}") if tag else None
+    return text.splitlines() if text else []
