@@ -56,8 +56,12 @@ _METADATA_REMEDY: Final = "metadata.columns=true adds _topic, _partition, _offse
 class StreamFactorySource(DataSource):
     """``format("streamfactory")``.
 
-    Keeps only the validated configuration, in which secrets are references.
+    Keeps only the validated configuration, in which secrets are references, and what
+    the stream's schema was taken from.
     """
+
+    _opening: bytes | None = None
+    """See `Source.opening`: the query reads the columns that its schema names."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__({})
@@ -81,6 +85,7 @@ class StreamFactorySource(DataSource):
             configured = load_plugins(self._config)
             source = open_source(configured, aside=False)
             try:
+                self._opening = source.opening
                 return spark_schema(source.schema)
             finally:
                 source.close()
@@ -89,7 +94,7 @@ class StreamFactorySource(DataSource):
         """A reader of a batch, by the start and end options."""
         with translate_errors():
             check_batch(self._config)
-        return BatchReader(self._config, schema)
+        return BatchReader(self._config, schema, opening=self._opening)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """A reader of micro-batches."""
@@ -97,7 +102,9 @@ class StreamFactorySource(DataSource):
             check_stream(self._config)
         if not ADMISSION:
             log.warning("stream %r: %s", self._config.name, without_admission())
-        return MicroBatchReader(self._config, schema, self._arranged)
+        return MicroBatchReader(
+            self._config, schema, self._arranged, opening=self._opening
+        )
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """A writer of a batch, which appends or replaces all rows."""
@@ -130,9 +137,16 @@ class StreamFactorySource(DataSource):
 
 
 class RangePartition(InputPartition):
-    """The range of one task."""
+    """The range of one task, and what its columns were when the driver planned it.
+
+    Spark ships a reader before it plans: only partitions carry what a plan has found.
+    """
 
     value: Range
+
+    def __init__(self, value: Range, opening: bytes | None) -> None:
+        super().__init__(value)
+        self.opening = opening
 
 
 class _Reading(Shipped):
@@ -143,15 +157,17 @@ class _Reading(Shipped):
         config: StreamConfig,
         schema: StructType,
         arranged: Arrangement | None = None,
+        opening: bytes | None = None,
     ) -> None:
         self._config = config
         self._schema = schema
         self._arranged = arranged
+        self._opening = opening
         self._planner: Planner | None = None
         self._source: Source | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("_config", "_schema", "_arranged")
+        kept = ("_config", "_schema", "_arranged", "_opening")
         return {name: getattr(self, name) for name in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -159,23 +175,28 @@ class _Reading(Shipped):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range. In a task."""
-        wanted = partition.value
-        if wanted is None:
+        if not isinstance(partition, RangePartition):
             return  # Spark creates a task even without ranges
+        schema, opening = arrow_schema(self._schema), partition.opening
         with translate_errors():
-            yield from read(self._config, wanted, arrow_schema(self._schema))
+            yield from read(self._config, partition.value, schema, opening)
 
     def _plan(self) -> Planner:
         """The planner. On the driver."""
         if self._planner is None:
             configured = load_plugins(self._config)
-            self._source = open_source(configured, aside=False)
+            self._source = open_source(configured, aside=False, opening=self._opening)
             check_shared(self._source)
             self._check_schema(self._source.schema)
             self._planner = Planner(self._source)
             if self._arranged is not None and self._arranged.available_now:
                 self._planner.prepare_for_available_now()
         return self._planner
+
+    def _partitions(self, ranges: Sequence[Range]) -> Sequence[InputPartition]:
+        assert self._source is not None  # it has planned them
+        opening = self._source.opening
+        return [RangePartition(one, opening) for one in ranges]
 
     def _check_schema(self, found: pa.Schema) -> None:
         """Refuse a stream that lacks columns of the query, or has other types.
@@ -219,7 +240,7 @@ class BatchReader(_Reading, DataSourceReader):
         """The ranges of the batch."""
         with translate_errors():
             try:
-                return [RangePartition(one) for one in self._plan().batch()]
+                return self._partitions(self._plan().batch())
             finally:
                 self._close()
 
@@ -329,7 +350,7 @@ class MicroBatchReader(_Reading, DataSourceStreamReader, AvailableNowMixin):
         with translate_errors():
             self._reached = end
             ranges = self._plan().ranges(self._offset(start), self._offset(end))
-            return [RangePartition(one) for one in ranges]
+            return self._partitions(ranges)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Acknowledge the end of a batch, and commit it to ``progress.group``."""

@@ -38,7 +38,7 @@ _METADATA: Final = frozenset(
 )
 _EVIDENCE: Final = frozenset(field.name for field in EVIDENCE)
 
-_Key = tuple[str, tuple[str, ...] | None]
+_Key = tuple[str, tuple[str, ...] | None, bytes | None]
 _Place = tuple["Partition", str | None]
 
 
@@ -85,14 +85,19 @@ class ReaderPool:
 
     @contextmanager
     def acquire(
-        self, config: StreamConfig, fields: Sequence[str] | None, wanted: Range
+        self,
+        config: StreamConfig,
+        fields: Sequence[str] | None,
+        wanted: Range,
+        opening: bytes | None = None,
     ) -> Iterator[tuple[Source, Reader]]:
         """A reader for one range: that of the partition's last task, or a new one.
 
         If a task fails, its reader is closed, and its stream with all readers once they
         are unused, so that the next task starts with new ones.
         """
-        key = (config.digest(), None if fields is None else tuple(fields))
+        columns = None if fields is None else tuple(fields)
+        key = (config.digest(), columns, opening)
         place = (wanted.partition, wanted.incarnation)
         stream, reader = self._take(key, place, config)
         try:
@@ -123,7 +128,10 @@ class ReaderPool:
             self._evict(self._monotonic() - _IDLE)
             stream = self._streams.get(key)
             if stream is None:
-                source = Source(load_plugins(config), fields=key[1], aside=False)
+                _, fields, opening = key
+                source = Source(
+                    load_plugins(config), fields=fields, aside=False, opening=opening
+                )
                 stream = self._streams[key] = _Stream(source)
             stream.used = self._monotonic()
             try:
@@ -170,7 +178,10 @@ pool: Final = ReaderPool()
 
 
 def read(
-    config: StreamConfig, wanted: Range, schema: pa.Schema
+    config: StreamConfig,
+    wanted: Range,
+    schema: pa.Schema,
+    opening: bytes | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a range, in Spark's types.
 
@@ -178,9 +189,10 @@ def read(
         config: The stream's configuration.
         wanted: The range, planned by the driver.
         schema: Schema for Spark; other columns are not read.
+        opening: Of the driver's source, which planned the range.
     """
     fields = _fields(config, schema)
-    with pool.acquire(config, fields, wanted) as (source, reader):
+    with pool.acquire(config, fields, wanted, opening) as (source, reader):
         reader.begin_range()  # a pooled reader: error budgets are per range
         names = schema.names if schema.names != reader.schema.names else None
         fitting = Conformer(schema)

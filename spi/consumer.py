@@ -264,6 +264,24 @@ class ConsumerFactory(ABC):
         """
         return None
 
+    def opening(self) -> bytes | None:
+        """Return what this factory found when it opened the stream.
+
+        Override it, and `pin`, if what is read depends on that moment: the names of a
+        table's columns. Spark calls it on the driver, after the schema, and ships the
+        result with each task. None: nothing depends on it.
+        """
+        return None
+
+    def pin(self, opening: bytes) -> None:
+        """Read the stream as it was when another factory opened it.
+
+        Called before anything else, in another process, with what `opening` returned
+        there for the same configuration.
+        """
+        msg = f"{type(self).__name__} cannot be pinned to an opening"
+        raise Unsupported(msg)
+
     def claims(self) -> Claims:
         """Return the claims of this configuration; never stronger than ``CLAIMS``."""
         return self.CLAIMS

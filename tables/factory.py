@@ -26,7 +26,8 @@ class TableConsumerFactory(ConsumerFactory):
     """Reads one table. A format's subclass opens it.
 
     The table is opened on first use and shared by consumers and providers. A factory
-    pickles by its configuration, and a forked child opens the table again.
+    pickles by its configuration, and a forked child opens the table again. Rows have
+    the columns as of the opening, whatever they are called later.
     """
 
     CLAIMS: ClassVar = Claims(replayable=True, durable=True, shared=True)
@@ -37,6 +38,7 @@ class TableConsumerFactory(ConsumerFactory):
         self._lock = threading.Lock()
         self._opened: Table | None = None
         self._closed = False
+        self._pinned: bytes | None = None
 
     @abstractmethod
     def open_table(self) -> Table:
@@ -55,6 +57,8 @@ class TableConsumerFactory(ConsumerFactory):
                 raise ClosedError(what)
             if self._opened is None:
                 self._opened = self.open_table()
+                if self._pinned is not None:
+                    self._opened.columns.load(self._pinned)
             return self._opened
 
     def create_partition_level_consumer(
@@ -73,6 +77,12 @@ class TableConsumerFactory(ConsumerFactory):
 
     def create_metadata_provider(self, client_id: str) -> MetadataProvider:
         return TableMetadata(self.config, self.table)
+
+    def opening(self) -> bytes:
+        return self.table().columns.dump()
+
+    def pin(self, opening: bytes) -> None:
+        self._pinned = opening
 
     def close(self) -> None:
         with self._lock:

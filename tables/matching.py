@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 FIELD_ID: Final = b"PARQUET:field_id"
 """Key of a field's metadata: its id, as Arrow reads and writes it."""
+_TABLE: Final = b"table"
+_NEWEST: Final = b"newest"
+"""Keys of the metadata of a schema that is dumped."""
 _types = pa.types
 
 
@@ -175,6 +178,27 @@ class StreamColumns:
             if self._opened is None or self._opened[0] != identity:
                 self._opened = (identity, newest, load())
             return self._opened[2]
+
+    def dump(self) -> bytes:
+        """The columns as of opening, with the table and its last commit."""
+        with self._lock:
+            assert self._opened is not None  # a stream has its schema first
+            identity, newest, schema = self._opened
+        stated = {_TABLE: identity.encode(), _NEWEST: str(newest).encode()}
+        found: bytes = (
+            schema.with_metadata({**(schema.metadata or {}), **stated})
+            .serialize()
+            .to_pybytes()
+        )
+        return found
+
+    def load(self, dumped: bytes) -> None:
+        """Have the columns that those of another process have dumped."""
+        schema = pa.ipc.read_schema(pa.py_buffer(dumped))
+        stated = dict(schema.metadata)
+        identity, newest = stated.pop(_TABLE).decode(), int(stated.pop(_NEWEST))
+        with self._lock:
+            self._opened = (identity, newest, schema.with_metadata(stated or None))
 
     def wanted(
         self, ordinal: int, schema: pa.Schema, fields: Sequence[str] | None

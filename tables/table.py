@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.tables.layout import Layout
+    from streamfactory.tables.matching import StreamColumns
 
 INSERT = "insert"
 UPDATE_BEFORE = "update_before"
@@ -93,6 +94,8 @@ class Table(ABC):
 
     layout: Layout
     """How offsets are made of commits and rows."""
+    columns: StreamColumns
+    """The columns of its stream, known once `schema` was called."""
 
     @abstractmethod
     def identity(self) -> str:

@@ -76,7 +76,7 @@ class DeltaTable(Table):
         self._log = DeltaLog(files, self._most)
         self._lock = threading.Lock()
         self._states: Kept[State] = Kept(_STATES)
-        self._columns = StreamColumns(by_physical_name)
+        self.columns = StreamColumns(by_physical_name)
         self._generation = 0
 
     def identity(self) -> str:
@@ -148,7 +148,7 @@ class DeltaTable(Table):
     ) -> Generator[Chunk]:
         detail: Any = piece.detail
         state = self._state(detail["version"])
-        wanted = self._columns.wanted(detail["version"], state.schema, fields)
+        wanted = self.columns.wanted(detail["version"], state.schema, fields)
         chosen = chosen_rows(self._files, piece, self._location, self._most)
         feed = piece.change == TYPE
         with open_parquet(self._files, piece.path) as file:
@@ -168,7 +168,7 @@ class DeltaTable(Table):
         """The table's id, and its columns as of when the stream was opened."""
         newest = self._newest()
         state = self._state(newest)
-        return state.id, self._columns.opened(state.id, newest, lambda: state.schema)
+        return state.id, self.columns.opened(state.id, newest, lambda: state.schema)
 
     def _newest(self) -> int:
         newest = self._log.newest()

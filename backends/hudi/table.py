@@ -88,7 +88,7 @@ class HudiTable(Table):
         self._evolution = Evolution(
             files, self._slices, self._timeline, self._done, most
         )
-        self._columns = StreamColumns(by_name)
+        self.columns = StreamColumns(by_name)
         self._lock = threading.Lock()
         self._seen: View | None = None
         self._seen_at = 0.0
@@ -235,7 +235,7 @@ class HudiTable(Table):
         index = -1 if index is None else index
         opened = self._opened()
         later = self._schema_at(found, max(index, 0))
-        schema = self._columns.wanted(detail["ordinal"], later, fields)
+        schema = self.columns.wanted(detail["ordinal"], later, fields)
         names = schema.names
         table = (opened.metadata or {}).get(_IDS)
         if table is not None:
@@ -265,7 +265,7 @@ class HudiTable(Table):
         found = self._look()
         last = len(found.commits) - 1
         newest = self._commit(found, last).ordinal if found.commits else 0
-        return self._columns.opened(
+        return self.columns.opened(
             self.identity(), newest, lambda: self._schema_at(found, last)
         )
 

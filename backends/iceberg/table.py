@@ -75,7 +75,7 @@ class IcebergTable(Table):
         self._appends = config["changes"] == APPENDS
         self._files = files
         self._metadata = IcebergMetadata(files, config["log.max.bytes"])
-        self._columns = StreamColumns(by_id)
+        self.columns = StreamColumns(by_id)
 
     def identity(self) -> str:
         return self._opened()[0]
@@ -189,7 +189,7 @@ class IcebergTable(Table):
     ) -> Generator[Chunk]:
         detail: Any = piece.detail
         later = arrow_schema(detail["schema"])
-        wanted = self._columns.wanted(detail["ordinal"], later, fields)
+        wanted = self.columns.wanted(detail["ordinal"], later, fields)
         chosen = chosen_rows(self._files, piece, detail)
         with open_parquet(self._files, piece.path) as file:
             check_ids(file.schema, piece.path)
@@ -206,7 +206,7 @@ class IcebergTable(Table):
         now = self._metadata.current()
         identity, last = str(now.table_uuid), now.current_snapshot()
         newest = 0 if last is None else _sequence(last)
-        columns = self._columns.opened(
+        columns = self.columns.opened(
             identity, newest, lambda: arrow_schema(now.schema())
         )
         return identity, columns

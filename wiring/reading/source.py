@@ -82,6 +82,7 @@ class Source:
         raw_keys: Whether keys are not decoded, although a key decoder is set.
         source_schema: The schema of the consumers' rows, if known: saves a call.
         cancelled: Cancels every call for metadata when set; by default, closing does.
+        opening: From the source of another process, to read as it does.
 
     Raises:
         Unsupported: misuse; the type cannot be read.
@@ -100,6 +101,7 @@ class Source:
         raw_keys: bool = False,
         source_schema: pa.Schema | None = None,
         cancelled: threading.Event | None = None,
+        opening: bytes | None = None,
     ) -> None:
         self.config = configured.config
         self._decoder = configured.decoder
@@ -125,6 +127,8 @@ class Source:
         self.guard = Guard(self.config, backend, self.clock)
         with self.guard.border():
             factory = backend.consumer_factory(self.config)
+            if opening is not None:
+                factory.pin(opening)
             self.factory = factory if wrap is None else wrap(factory)
             self.claims = self.factory.claims()
             transport = transport_claims(factory)
@@ -175,6 +179,13 @@ class Source:
             shaper.close()
             self._schema = shaper.schema
         return self._schema
+
+    @property
+    def opening(self) -> bytes | None:
+        """What readers in other processes need to read as this source does."""
+        _ = self.schema  # the stream is open behind it
+        with self.guard.border():
+            return self.factory.opening()
 
     def differs_from_declared(self) -> str | None:
         """Return how the columns of a topic of rows differ from the option ``schema``.

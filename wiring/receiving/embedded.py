@@ -31,6 +31,7 @@ def open_source(
     faults: Faults | None = None,
     aside: bool | None = None,
     raw_keys: bool = False,
+    opening: bytes | None = None,
 ) -> Source:
     """Open a source, with an embedded receiver if configured.
 
@@ -41,6 +42,7 @@ def open_source(
         faults: Injects faults, for tests.
         aside: See `Source`.
         raw_keys: See `Source`.
+        opening: See `Source`.
 
     Raises:
         StreamError: See `receive_embedded`; nothing is left open.
@@ -52,6 +54,7 @@ def open_source(
         wrap=None if faults is None else faults.around_consumers,
         aside=aside,
         raw_keys=raw_keys,
+        opening=opening,
     )
     try:
         receive_embedded(source, configured, plugins)

@@ -320,6 +320,9 @@ class _FaultyConsumerFactory(ConsumerFactory):
     def create_checkpoint_store(self) -> CheckpointStore | None:
         return self._inner.create_checkpoint_store()
 
+    def opening(self) -> bytes | None:
+        return self._inner.opening()
+
     def claims(self) -> Claims:
         return self._inner.claims()
 
