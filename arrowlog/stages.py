@@ -37,7 +37,8 @@ class LogStage(ABC):
         Args:
             carried: Whether the result may carry a few rows itself, which are stored by
                 their commit only. The caller commits it as it is: not after another
-                program had it. Nothing remembers that it was committed or discarded.
+                program had it. A second commit of it is refused, but not one after it
+                was discarded.
         """
 
     @abstractmethod

@@ -42,7 +42,7 @@ from streamfactory.spi import Partition
 from streamfactory.wiring.core.clock import Clock
 from streamfactory.wiring.metrics.registry import Registry, registry
 from streamfactory.wiring.reading.counters import Counters, ReadTally
-from streamfactory.wiring.writing.writer import Writer
+from streamfactory.wiring.writing.counters import Timing, WriteCounters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -149,12 +149,13 @@ def seconds_of_each() -> dict[str, float]:
     def track() -> None:
         registry.track(tally, tally)()
 
-    writer: Any = SimpleNamespace(counters=SimpleNamespace(seconds=0.0))
-
-    def counted() -> None:
-        Writer._counted(writer, int)
-
-    found = {"observe": observe, "track": track, "_counted": counted}
+    timing = Timing(WriteCounters())
+    found = {
+        "observe": observe,
+        "track": track,
+        "__enter__": timing.__enter__,
+        "__exit__": partial(timing.__exit__, None),
+    }
     return {name: seconds_of(call) for name, call in found.items()}
 
 
@@ -228,12 +229,13 @@ def replaced(counting: Counter[str] | None = None) -> Iterator[None]:
     Args:
         counting: Gets the number of calls by name; without it nothing is called.
     """
-    timing = ("reading.recovering", "reading.batches", "writing.committer")
+    timing = ("reading.recovering", "reading.batches")
     modules = [import_module(f"streamfactory.wiring.{name}") for name in timing]
     places: list[tuple[Any, str, Any]] = [
         *((module, "perf_counter", float) for module in modules),
         (ReadTally, "observe", lambda *_: None),
-        (Writer, "_counted", lambda _, function, *arguments: function(*arguments)),
+        (Timing, "__enter__", lambda *_: None),
+        (Timing, "__exit__", lambda *_: None),
         (registry, "track", lambda *_: lambda: None),
     ]
     with ExitStack() as stack:

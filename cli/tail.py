@@ -21,7 +21,7 @@ from streamfactory.cli.status import Status
 from streamfactory.spi import TopicNotFound
 from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.options.spool import PATH as SPOOL_PATH
-from streamfactory.wiring.reading.following import all_ended, read_from, refuse_torn
+from streamfactory.wiring.reading.following import all_ended, read_from
 from streamfactory.wiring.reading.source import Source
 
 if TYPE_CHECKING:
@@ -162,10 +162,8 @@ class _Rows:
                 and self._follow
                 and all_ended(self._source, self._rotation)
             )
-            if batch is not None:
-                if batch.num_rows:
-                    show(batch.rows)
-                refuse_torn(batch, self._source.config.name)
+            if batch is not None and batch.num_rows:
+                show(batch.rows)
             if ended:
                 return True
         return False

@@ -5,7 +5,8 @@ A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. Option 
 come from the declarations, the help of commands from the commands themselves, the
 support table from the last proof of each built-in, which ``support/`` keeps, the table
 of versions from the recorded runs of ``make matrix``, which ``versions.json`` keeps,
-tables of speed from ``benchmarks.json``, which ``make bench`` writes.
+tables of speed from ``benchmarks.json``, which ``make bench`` writes, the calls between
+streams and backends from calls that are recorded (``frames.py``).
 
     python docs/reference.py          write
     python docs/reference.py --prove  run the conformance kit first, and keep its proof
@@ -31,6 +32,7 @@ import click
 import pictures
 from contract_reference import contract
 from error_reference import error_sections
+from frames import frames
 from measured import tables
 from plots import growth_table
 from python_reference import python_api
@@ -363,6 +365,7 @@ _GENERATORS: Final[Mapping[str, Callable[[], str]]] = {
     "spark-versions": _spark_versions,
     "matrix": _matrix,
     "growth": growth_table,
+    "frames": frames,
     **tables(),
     "metric-labels": _metric_labels,
     "statuses": _statuses,

@@ -23,7 +23,6 @@ from streamfactory.wiring.core.nearest import nearest
 from streamfactory.wiring.decoding.row_schema import ENVELOPE_FIELDS, METADATA_FIELDS
 from streamfactory.wiring.options.spool import PATH as SPOOL_PATH
 from streamfactory.wiring.reading.counters import Counters
-from streamfactory.wiring.reading.following import refuse_torn
 from streamfactory.wiring.reading.rotation import Rotation
 from streamfactory.wiring.reading.starts import START, Start, plan_read
 from streamfactory.wiring.receiving.embedded import open_source
@@ -320,10 +319,8 @@ class StreamScan:
         try:
             while not rotation.finished:
                 batch = rotation.next_batch(_TURN)
-                if batch is not None:
-                    refuse_torn(batch, plan.stream)
-                    if batch.num_rows:
-                        yield batch.rows
+                if batch is not None and batch.num_rows:
+                    yield batch.rows
         finally:
             rotation.close()
             with self._lock:

@@ -40,7 +40,7 @@ from streamfactory.wiring.metrics.batches import (
     reported,
 )
 from streamfactory.wiring.reading.acknowledging import Acknowledger
-from streamfactory.wiring.reading.following import all_ended, read_from, refuse_torn
+from streamfactory.wiring.reading.following import all_ended, read_from
 from streamfactory.wiring.reading.progress import ProgressGroup
 from streamfactory.wiring.writing.diverting import Diversion
 from streamfactory.wiring.writing.epochs import Epochs
@@ -325,8 +325,6 @@ class Copy(Closing):
         try:
             with _explained():
                 batch = rotation.next_batch(max(0.0, min(_TURN, patience)))
-            if batch is not None:
-                refuse_torn(batch, self._source.config.name)
         except IncarnationChanged:
             raise  # nothing is committed
         except StreamError:

@@ -17,7 +17,7 @@ from streamfactory.arrowlog.checks import no_such_partition
 from streamfactory.arrowlog.decoding import InvalidValue, text
 from streamfactory.arrowlog.disk.housekeeping import let_go
 from streamfactory.arrowlog.disk.inline import write_carried
-from streamfactory.arrowlog.disk.names import SEGMENTS
+from streamfactory.arrowlog.disk.names import ATTEMPT_ID, SEGMENTS
 from streamfactory.arrowlog.disk.records import (
     INLINE,
     Record,
@@ -205,15 +205,15 @@ class CommitQueue:
         removed = {}
         if draft.earliest:
             removed = let_go(state, draft.earliest)
-        inline = any(segment.content is not None for segment in draft.segments)
         return self._journal.record(
             state,
-            format=INLINE if inline else state.format,
+            format=INLINE if draft.attempts else state.format,
             at=draft.at,
             writers=draft.writers,
             earliest=draft.earliest,
             segments=draft.segments,
             removed=removed,
+            attempts=draft.attempts,
         )
 
     def _add(
@@ -230,7 +230,7 @@ class CommitQueue:
         self._check_staged(draft, state, request)
         if epoch.replace:
             draft.earliest.update(enumerate(draft.latest))
-        placed = draft.append(request.parts)
+        placed = draft.append(request)
         draft.writers.update(written)
         return Committed(placed=placed)
 
@@ -247,6 +247,12 @@ class CommitQueue:
     def _check_staged(
         self, draft: RecordDraft, state: State, request: CommitRequest
     ) -> None:
+        for attempt in request.attempts:
+            if attempt in state.attempts or attempt in draft.attempts:
+                raise _gone(attempt)
+            if ATTEMPT_ID.fullmatch(attempt) is None:
+                msg = f"the id {attempt!r} of an attempt cannot be stored"
+                raise MisuseError(msg, remedy="use a uuid")
         taken = {segment.name for segment in draft.segments}
         for part in request.parts:
             if isinstance(part, CarriedRows):
@@ -261,8 +267,7 @@ class CommitQueue:
         self, state: State, file: StagedFile, taken: Collection[str]
     ) -> None:
         if file.name in taken or not self._there(state, file):
-            msg = f"what attempt {file.attempt} staged no longer exists"
-            raise MisuseError(msg, remedy="abort the epoch and write it again")
+            raise _gone(file.attempt)
         if SEGMENTS[state.segment_format].fullmatch(file.name) is None:
             msg = f"attempt {file.attempt} staged {file.name}, but the segments of "
             msg += f"the topic are of the format {state.segment_format}"
@@ -276,6 +281,12 @@ class CommitQueue:
             return self._journal.storage.size(file.name) == file.size
         except FileNotFoundError:
             return False
+
+
+def _gone(attempt: str) -> MisuseError:
+    """The rows of an attempt were committed, discarded or swept."""
+    msg = f"what attempt {attempt} staged no longer exists"
+    return MisuseError(msg, remedy="abort the epoch and write it again")
 
 
 def _checked(writer: str, state: WriterState) -> WriterState:

@@ -32,6 +32,8 @@ PART: Final = re.compile(r"index/[0-9a-f]{32}\.arrow")
 ATTEMPT: Final = re.compile(r"[0-9a-f]{32}")
 """The folder, within `STAGING`, of an attempt whose files another program writes."""
 STAGING: Final = "staging"
+ATTEMPT_ID: Final = re.compile(r"[!-~]{1,64}")
+"""The attempt of carried rows, which the record of their commit names."""
 TEMPORARY: Final = re.compile(r"\.tmp-[0-9a-f]{32}")
 """A temporary file, of a running write or left by a crash."""
 HIGHEST: Final = 2**63 - 1

@@ -23,6 +23,7 @@ from streamfactory.arrowlog.decoding import (
     mapping_of,
     members_of,
     named,
+    names,
     optional,
     row_of,
     text,
@@ -31,6 +32,7 @@ from streamfactory.arrowlog.decoding import (
 )
 from streamfactory.arrowlog.disk.names import (
     ARROW,
+    ATTEMPT_ID,
     HIGHEST,
     INCARNATION,
     PARQUET,
@@ -217,6 +219,8 @@ class Record:
     """Appended, or, by a merge, replacing others of the same offsets."""
     removed: Mapping[str, int] = field(default_factory=dict)
     """Segments that are removed from here on, with their bytes."""
+    attempts: Sequence[str] = ()
+    """Those whose carried rows it commits: they cannot be committed again."""
     void: Sequence[int] = ()
     """Earlier versions whose records a crash has truncated."""
     deleted: bool = False
@@ -244,6 +248,7 @@ class Record:
             "earliest": {str(partition): at for partition, at in self.earliest.items()},
             "segments": [segment.to_plain() for segment in self.segments],
             "removed": dict(self.removed),
+            "attempts": list(self.attempts),
             "void": list(self.void),
             "deleted": self.deleted,
         }
@@ -377,6 +382,7 @@ def _record(number: int) -> Decoder:
             "removed": mapping_of(named(segment), whole()),
             "void": wholes(0, HIGHEST),
             "deleted": flag,
+            **({"attempts": names(ATTEMPT_ID)} if number == INLINE else {}),
         },
     )
     return lambda plain: {**members(plain), "format": number}

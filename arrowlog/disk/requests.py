@@ -59,6 +59,11 @@ class CommitRequest:
         return cls(epoch, parts, position)
 
     @property
+    def attempts(self) -> list[str]:
+        """Those whose rows are carried, or were until they were written to files."""
+        return [one.attempt for one in self.epoch.attempts if one.rows is not None]
+
+    @property
     def files(self) -> list[StagedFile]:
         """The parts that are files."""
         return [part for part in self.parts if isinstance(part, StagedFile)]
@@ -101,6 +106,8 @@ class RecordDraft:
     earliest: dict[int, int] = field(default_factory=dict)
     writers: dict[str, WriterState] = field(default_factory=dict)
     segments: list[Segment] = field(default_factory=list)
+    attempts: list[str] = field(default_factory=list)
+    """Those whose carried rows it has."""
     appended: bool = False
     """Whether it has an epoch, perhaps without rows."""
     _rows: dict[int, list[pa.RecordBatch]] = field(default_factory=dict)
@@ -108,8 +115,9 @@ class RecordDraft:
     _bases: dict[int, int] = field(default_factory=dict)
     """Offset of the first of them, by partition."""
 
-    def append(self, parts: Sequence[Part]) -> dict[int, range]:
+    def append(self, request: CommitRequest) -> dict[int, range]:
         """Append the rows of an epoch, and return their offsets by partition."""
+        parts = request.parts
         touched = sorted({number for part in parts for number in part.partitions})
         before = {number: self.latest[number] for number in touched}
         for part in parts:
@@ -118,6 +126,7 @@ class RecordDraft:
             else:
                 self.close_rows()
                 self.segments.append(_segment(part, self.latest, self.at))
+        self.attempts += request.attempts
         self.appended = True
         spans = {n: range(base, self.latest[n]) for n, base in before.items()}
         return {number: span for number, span in spans.items() if span}

@@ -22,7 +22,13 @@ from streamfactory.arrowlog.decoding import (
     whole,
     wholes,
 )
-from streamfactory.arrowlog.disk.names import ARROW, INCARNATION, PART, SEGMENTS
+from streamfactory.arrowlog.disk.names import (
+    ARROW,
+    ATTEMPT_ID,
+    INCARNATION,
+    PART,
+    SEGMENTS,
+)
 from streamfactory.arrowlog.disk.records import (
     DAMAGED,
     FORMAT,
@@ -61,6 +67,7 @@ class Snapshot:
     parts: Sequence[str]
     removed: Sequence[str]
     inline: Mapping[str, bytes] = field(default_factory=dict)
+    attempts: Sequence[str] = ()
     format: int = FORMAT
     """Number of its format, which has the format of the topic's segments."""
 
@@ -83,6 +90,7 @@ class Snapshot:
                 "parts": list(self.parts),
                 "removed": list(self.removed),
                 **({"inline": inline} if inline else {}),
+                **({"attempts": list(self.attempts)} if self.attempts else {}),
             }
         )
 
@@ -126,7 +134,10 @@ def _snapshot(number: int) -> Decoder:
             "parts": names(PART),
             "removed": names(SEGMENTS[form]),
         },
-        {"inline": mapping_of(named(SEGMENTS[form]), encoded)}
+        {
+            "inline": mapping_of(named(SEGMENTS[form]), encoded),
+            "attempts": names(ATTEMPT_ID),
+        }
         if number == INLINE
         else {},
     )

@@ -33,6 +33,8 @@ _SNAPSHOT_BYTES: Final = 512 << 10
 _IDS: Final = 512
 """Number of recent record ids, by which publishers recognise records after a lost
 reply."""
+_ATTEMPTS: Final = 1024
+"""Number of recent attempts with carried rows: a second commit of them is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ class State:
     """Truncated records directly after this version."""
     ids: Sequence[str] = ()
     """Of the last records."""
+    attempts: Sequence[str] = ()
+    """The last ones whose carried rows were committed."""
 
     @property
     def segment_format(self) -> str:
@@ -109,6 +113,7 @@ class State:
             parts=parts,
             removed=self.fresh,
             inline=self.inline,
+            attempts=self.attempts,
             format=self.format,
         )
 
@@ -140,6 +145,7 @@ class State:
             segments=taken.segments,
             deleted=taken.deleted,
             ids=tuple(taken.recent),
+            attempts=tuple(taken.attempts),
         )
 
 
@@ -172,7 +178,8 @@ def apply(state: State, record: Record, size: int = 0) -> State:
         segments=_segments(state, record),
         deleted=state.deleted or record.deleted,
         void=(),
-        ids=(*state.ids[1 - _IDS :], record.id),
+        ids=(*state.ids, record.id)[-_IDS:],
+        attempts=(*state.attempts, *record.attempts)[-_ATTEMPTS:],
     )
 
 

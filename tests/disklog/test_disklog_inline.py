@@ -23,7 +23,13 @@ from tests.proving.numbers import (
 
 from streamfactory.arrowlog import Epoch, Retention, Staged
 from streamfactory.arrowlog.carried import CarriedRows
-from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings, records
+from streamfactory.arrowlog.disk import (
+    DiskLogStore,
+    LocalStorage,
+    Settings,
+    records,
+    state,
+)
 from streamfactory.arrowlog.disk.records import to_base64
 from streamfactory.spi import (
     CorruptData,
@@ -327,6 +333,87 @@ def test_carried_rows_of_a_missing_partition_or_another_schema_are_refused(
     assert numbers_of(log) == []
 
 
+def refused_again(log: DiskLog, staged: Staged) -> None:
+    """Commit an attempt that was committed before."""
+    with pytest.raises(MisuseError, match=f"{staged.attempt} staged no longer exists"):
+        log.commit(Epoch(None, 0, [staged], Summary(1)))
+
+
+@pytest.mark.parametrize("carried", [True, False], ids=["carried", "in a file"])
+def test_attempt_that_is_committed_again_without_a_writer_id_is_refused(
+    log: DiskLog, other: DiskLog, *, carried: bool
+) -> None:
+    staged = stage(log, {0: [1]}, carried=carried)
+    log.commit(Epoch(None, 0, [staged], Summary(1)))
+    for process in (log, other):
+        refused_again(process, staged)
+        assert numbers_of(process) == [1]
+
+
+def test_carried_attempt_is_refused_after_its_rows_were_merged(
+    log: DiskLog, root: Path, store_factory: Callable[..., DiskLogStore]
+) -> None:
+    """The snapshot has it, with which a process begins."""
+    staged = stage(log, {0: [1]}, carried=True)
+    log.commit(Epoch(None, 0, [staged], Summary(1)))
+    log.compact()
+    for version in range(log.journal.known.version):
+        record(root, log, version).unlink()
+    refused_again(store_factory().open("t"), staged)
+    assert numbers_of(log) == [1]
+
+
+def test_carried_attempts_that_were_written_to_a_file_are_refused_again(
+    log: DiskLog, root: Path
+) -> None:
+    parts = [stage(log, {0: range(3000)}, carried=True) for _ in range(2)]
+    log.commit(Epoch(None, 0, parts, Summary(6000)))
+    before = files(root)
+    with pytest.raises(MisuseError, match="no longer exists"):
+        log.commit(Epoch(None, 0, parts, Summary(6000)))
+    refused_again(log, parts[1])
+    assert files(root) == before
+    assert len(numbers_of(log)) == 6000
+
+
+def test_same_carried_attempt_of_two_threads_is_committed_once(log: DiskLog) -> None:
+    staged = stage(log, {0: [1]}, carried=True)
+    refused: list[MisuseError] = []
+
+    def commit() -> None:
+        try:
+            log.commit(Epoch(None, 0, [staged], Summary(1)))
+        except MisuseError as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=commit) for _ in range(6)]
+    with log.journal.publishing:  # all but the leader share one record
+        for thread in threads:
+            thread.start()
+    for thread in threads:
+        thread.join(DEADLINE)
+    assert len(refused) == 5
+    assert numbers_of(log) == [1]
+
+
+def test_number_of_attempts_that_are_remembered_is_limited(
+    log: DiskLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "_ATTEMPTS", 3)
+    attempts = [stage(log, {0: [n]}, carried=True) for n in range(5)]
+    for staged in attempts:
+        log.commit(Epoch(None, 0, [staged], Summary(1)))
+    assert log.journal.known.attempts == tuple(one.attempt for one in attempts[-3:])
+
+
+def test_attempt_whose_id_a_record_cannot_have_is_refused(log: DiskLog) -> None:
+    for attempt in ("", "two words", "x" * 65, "\ud800"):
+        staged = Staged(attempt, rows=stage(log, {0: [1]}, carried=True).rows)
+        with pytest.raises(MisuseError, match="cannot be stored"):
+            log.commit(Epoch(None, 0, [staged], Summary(1)))
+    assert numbers_of(log) == []
+
+
 # --- hostile records -----------------------------------------------------------
 
 
@@ -354,6 +441,7 @@ WRONG_MEMBERS: dict[str, Callable[[Any], object]] = {
         content=_segment(plain)["content"][:76] + "\n" + _segment(plain)["content"][76:]
     ),
     "length": lambda plain: _segment(plain).update(bytes=7),
+    "attempt": lambda plain: plain.update(attempts=["two words"]),
     "format 1": lambda plain: plain.update(format=1),
 }
 

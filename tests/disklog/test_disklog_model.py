@@ -53,8 +53,8 @@ class Logs(RuleBasedStateMachine):
             ),
         ]
         self.spent: set[str] = set()
-        """Attempts with carried rows that were committed or discarded, which a log on
-        disk does not remember."""
+        """Attempts with carried rows that were discarded, perhaps because their epoch
+        was repeated, which a log on disk does not remember."""
         self.next = 0
         self.model.create("t", SCHEMA, partitions)
         self.disks[0].create("t", SCHEMA, partitions)
@@ -142,7 +142,7 @@ class Logs(RuleBasedStateMachine):
 
         answer = self.same_but_names(turn, deed)
         assert answer is None or answer
-        if not isinstance(answer, type):
+        if answer is not None and not isinstance(answer, type):
             self.spend(parts)
 
     def spend(self, parts: Sequence[Any]) -> None:

@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamfactory.spi import BatchState, Extent, StreamTimeout
+from streamfactory.wiring.reading.batches import refuse_torn
 from streamfactory.wiring.reading.extents import advance
-from streamfactory.wiring.reading.following import refuse_torn
 from streamfactory.wiring.reading.losses import recreated, was_recreated
 
 if TYPE_CHECKING:

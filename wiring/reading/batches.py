@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, final
 
 from streamfactory.spi import (
     BatchState,
+    ConnectionFailed,
     ContractBroken,
+    Failed,
     Fetched,
     Finished,
     MessageBatch,
@@ -36,6 +38,19 @@ def checked_answer(answer: object) -> Fetched:
         msg = f"rule R5: fetch_messages returned a {type(answer).__name__}"
         raise ContractBroken(msg)
     return answer
+
+
+def refuse_torn(batch: MessageBatch, stream: str) -> None:
+    """Raise if a partition broke off instead of ending.
+
+    Raises:
+        ConnectionFailed: transient.
+    """
+    if isinstance(batch.end, Failed):
+        msg = f"the stream broke off: {batch.end.cause}"
+        raise ConnectionFailed(
+            msg, stream=stream, partition=batch.partition, offset=batch.next_offset
+        )
 
 
 @final

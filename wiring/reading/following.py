@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streamfactory.spi import ConnectionFailed, Failed, PartitionState
+from streamfactory.spi import PartitionState
 from streamfactory.wiring.reading.rotation import Rotation
 from streamfactory.wiring.reading.starts import plan_read
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamfactory.spi import MessageBatch, Partition
+    from streamfactory.spi import Partition
     from streamfactory.wiring.reading.source import Source
     from streamfactory.wiring.reading.starts import Start
 
@@ -58,19 +58,6 @@ def read_from(
         refresh=config["metadata.refresh.millis"] / 1000,
         clock=source.clock,
     )
-
-
-def refuse_torn(batch: MessageBatch, stream: str) -> None:
-    """Raise if a partition broke off instead of ending.
-
-    Raises:
-        ConnectionFailed: transient.
-    """
-    if isinstance(batch.end, Failed):
-        msg = f"the stream broke off: {batch.end.cause}"
-        raise ConnectionFailed(
-            msg, stream=stream, partition=batch.partition, offset=batch.next_offset
-        )
 
 
 def all_ended(source: Source, rotation: Rotation) -> bool:

@@ -27,6 +27,7 @@ from streamfactory.spi import (
     TopicNotFound,
     TransientError,
 )
+from streamfactory.wiring.reading.batches import refuse_torn
 from streamfactory.wiring.reading.confirming import Unconfirmed
 from streamfactory.wiring.reading.counters import Counters
 from streamfactory.wiring.reading.losses import LossPolicy, recreated, was_recreated
@@ -135,6 +136,7 @@ class Rotation:
 
         Raises:
             PartitionVanished, OffsetOutOfRange, IncarnationChanged: data_loss.
+            ConnectionFailed: transient; a partition broke off instead of ending.
             StreamError: See `Reader.fetch`.
         """
         deadline = self._clock.now() + timeout
@@ -271,6 +273,7 @@ class Rotation:
     def _hand_out(self) -> MessageBatch:
         cursor, batch = self._unreturned.popleft()
         self._move(cursor, batch)
+        refuse_torn(batch, self._source.config.name)
         return batch
 
     def _move(self, cursor: _Cursor, batch: MessageBatch) -> None:

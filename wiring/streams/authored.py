@@ -18,7 +18,7 @@ from streamfactory.spi import (
 )
 from streamfactory.spi.consumer import NO_STARTS
 from streamfactory.wiring.metrics.registry import registry
-from streamfactory.wiring.reading.batches import BatchMaker, checked_answer
+from streamfactory.wiring.reading.batches import BatchMaker, checked_answer, refuse_torn
 from streamfactory.wiring.reading.bounds import Bounds
 from streamfactory.wiring.reading.clipping import Answer
 from streamfactory.wiring.reading.counters import Counters, ReadTally
@@ -172,6 +172,7 @@ class AuthoredGroup(GroupReader):
         return self._handed(self._member(partition).lost(offset, error, limits))
 
     def _handed(self, batch: MessageBatch) -> MessageBatch:
+        refuse_torn(batch, self._source.config.name)
         self._incarnations.note(batch)
         self._letters.add(batch)
         return batch

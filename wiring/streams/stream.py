@@ -20,7 +20,7 @@ from streamfactory.spi import (
 from streamfactory.spi.arguments import COUNT, FLAG, NAMES, SECONDS, takes
 from streamfactory.wiring.config.loading import FAULTS, StreamLike, load
 from streamfactory.wiring.core.closing import Closing
-from streamfactory.wiring.reading.following import read_from, refuse_torn
+from streamfactory.wiring.reading.following import read_from
 from streamfactory.wiring.reading.source import for_group
 from streamfactory.wiring.receiving.embedded import open_source
 from streamfactory.wiring.streams.authored import AuthoredGroup
@@ -135,12 +135,6 @@ class Stream(Closing):
         self._closed = False
         self._group: GroupReader | None = None
         self._rotation: Rotation | None = None
-        self._async = AsyncBatches(
-            self._read,
-            position=lambda: self._reading.position,
-            finished=lambda: self._finished,
-            ends=lambda: self._closed and self._endless,
-        )
         self._schema = source.schema
         if self.config["consumer.type"] == "highlevel":
             if start is not None:
@@ -153,6 +147,12 @@ class Stream(Closing):
             self._rotation = read_from(
                 source, start=start, default=default, follow=follow
             )
+        self._async = AsyncBatches(
+            self._reading.next_batch,
+            position=lambda: self._reading.position,
+            finished=lambda: self._finished,
+            ends=lambda: self._closed and self._endless,
+        )
 
     @property
     def config(self) -> StreamConfig:
@@ -229,7 +229,9 @@ class Stream(Closing):
         seconds: float = SECONDS.checked("timeout", timeout)
         self._check_open()
         over, batch = self._async.take(seconds)
-        return self._read(seconds) if over and batch is None else batch
+        if over and batch is None:
+            return self._reading.next_batch(seconds)
+        return batch
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return the rest of the stream as an Arrow reader."""
@@ -313,12 +315,6 @@ class Stream(Closing):
 
     def __repr__(self) -> str:
         return f"<Stream {self.config.name!r} of type {self.config.type!r}>"
-
-    def _read(self, timeout: float) -> MessageBatch | None:
-        batch = self._reading.next_batch(timeout)
-        if batch is not None:
-            refuse_torn(batch, self.config.name)
-        return batch
 
     @property
     def _reading(self) -> Rotation | GroupReader:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, final
 
 from streamfactory.spi import (
@@ -16,7 +15,6 @@ from streamfactory.spi import (
     MisuseError,
     Position,
     StreamCommitter,
-    StreamError,
     Summary,
     WriteKind,
 )
@@ -24,7 +22,7 @@ from streamfactory.spi.arguments import COUNT, FLAG, POSITION, Kind, takes
 from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.metrics.registry import registry
-from streamfactory.wiring.writing.counters import CommitCounters, SinkTally
+from streamfactory.wiring.writing.counters import CommitCounters, SinkTally, Timing
 from streamfactory.wiring.writing.summary import difference, incomparable
 
 if TYPE_CHECKING:
@@ -63,6 +61,7 @@ class Committer(Closing):
         self._known: int | None = None
         """The last epoch, -1 if there is none; None until the writer is claimed."""
         self.counters = CommitCounters()
+        self._timing = Timing(self.counters)
         tally = SinkTally(producer.config.name, self.counters)
         self._end_metrics = registry.track(self, tally)
 
@@ -121,52 +120,35 @@ class Committer(Closing):
                 configuration.
         """
         self._check_open()
-        began = perf_counter()
-        try:
-            made = self._commit(epoch, messages, source_position, replace_all)
-        except StreamError:
-            self.counters.failures += 1
-            raise
-        finally:
-            self.counters.seconds += perf_counter() - began
-        if made:
+        with self._timing:
+            whole = self._checked(epoch, messages)
+            drained = any(message.drained for message in whole)
+            if drained or not self._sure:
+                self._meet_last(epoch, drained=drained)
+            staged = [message for message in whole if not message.drained]
+            decide = self._author.replace if replace_all else self._author.commit
+            # After a lost reply the last epoch is unknown, as at the start.
+            self._sure = False
+            known, self._known = self._known, None
+            held = self._producer.call(decide, epoch, staged, source_position)
+            self._sure = True
+            if known is not None:
+                self._known = epoch if held is None else held.epoch
+            if held is not None:
+                summary = sum((message.summary for message in whole), Summary())
+                self._compare(epoch, held, summary)
+        if held is None:
             self.counters.commits += 1
         else:
             self.counters.repeated += 1
-        return made
-
-    def _commit(
-        self,
-        epoch: int,
-        messages: Sequence[CommitMessage | None],
-        source_position: Position | None,
-        replace_all: bool,
-    ) -> bool:
-        whole = self._checked(epoch, messages)
-        summary = sum((m.summary for m in whole), Summary())
-        drained = any(message.drained for message in whole)
-        if drained or not self._sure:
-            self._meet_last(epoch, drained=drained)
-        staged = [message for message in whole if not message.drained]
-        decide = self._author.replace if replace_all else self._author.commit
-        # After a lost reply the last epoch is unknown, as at the start.
-        self._sure = False
-        known, self._known = self._known, None
-        held = self._producer.call(lambda: decide(epoch, staged, source_position))
-        self._sure = True
-        if known is not None:
-            self._known = epoch if held is None else held.epoch
-        if held is None:
-            return True
-        self._compare(epoch, held, summary)
-        return False
+        return held is None
 
     @takes(epoch=COUNT, messages=MESSAGES)
     def abort(self, epoch: int, messages: Sequence[CommitMessage | None]) -> None:
         """Remove staged rows; messages may be missing, and calls repeated (rule W4)."""
         self._check_open()
         whole = [m for m in messages if m is not None and not m.drained]
-        self._producer.call(lambda: self._author.abort(epoch, whole))
+        self._producer.call(self._author.abort, epoch, whole)
         self.counters.aborts += 1
 
     def close(self) -> None:

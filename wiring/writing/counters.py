@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from time import perf_counter
 from typing import TYPE_CHECKING, Final, final
 
-from streamfactory.spi import Sample
+from streamfactory.spi import Sample, StreamError
 from streamfactory.wiring.metrics import vocabulary as v
 
 if TYPE_CHECKING:
@@ -50,6 +51,27 @@ class CommitCounters:
     mismatches: int = 0
     """Epochs that were repeated with other rows."""
     aborts: int = 0
+
+
+@final
+class Timing:
+    """Counts the time of blocks, and those that raise an error. One thread at a time.
+
+    Args:
+        counters: Where it is counted.
+    """
+
+    def __init__(self, counters: WriteCounters | CommitCounters) -> None:
+        self._counters = counters
+        self._began = 0.0
+
+    def __enter__(self) -> None:
+        self._began = perf_counter()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._counters.seconds += perf_counter() - self._began
+        if kind is not None and issubclass(kind, StreamError):
+            self._counters.failures += 1
 
 
 _METRICS: Final[dict[type, tuple[tuple[Metric, str], ...]]] = {

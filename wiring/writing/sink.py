@@ -330,40 +330,28 @@ class Sink(Closing):
         """Write an epoch; the committer is cached for the next one, or closed."""
         with ExitStack() as unless_kept:
             unless_kept.callback(committer.close)
-            written = self._commit(committer, rows, writer_id, epoch, source_position)
+            last = None if writer_id is None else committer.last_epoch()
+            number = (0 if last is None else last + 1) if epoch is None else epoch
+            written = False
+            if last is None or number >= last:
+                writer = self.writer(
+                    rows.schema,
+                    writer_id=writer_id,
+                    epoch=number,
+                    kind=WriteKind.BATCH,
+                    committer=committer,
+                    # A stream that stores nothing may hold the rows beyond this call.
+                    shared=not self.claims.durable,
+                )
+                with closing(writer):
+                    for batch in rows.batches:
+                        writer.write(batch)
+                    staged = [writer.commit()]
+                    written = committer.commit(number, staged, source_position)
             if writer_id is not None:
                 unless_kept.pop_all()
                 self._claimed.keep(writer_id, committer)
         return written
-
-    def _commit(
-        self,
-        committer: Committer,
-        rows: Rows,
-        writer_id: str | None,
-        epoch: int | None,
-        source_position: Position | None,
-    ) -> bool:
-        if writer_id is not None:
-            last = committer.last_epoch()
-            if epoch is None:
-                epoch = 0 if last is None else last + 1
-            elif last is not None and epoch < last:
-                return False
-        number = epoch or 0
-        writer = self.writer(
-            rows.schema,
-            writer_id=writer_id,
-            epoch=number,
-            kind=WriteKind.BATCH,
-            committer=committer,
-            # A stream that stores nothing may hold the rows beyond this call.
-            shared=not self.claims.durable,
-        )
-        with closing(writer):
-            for batch in rows.batches:
-                writer.write(batch)
-            return committer.commit(number, [writer.commit()], source_position)
 
     @takes(end=END)
     def end_stream(self, end: End) -> End | None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from time import perf_counter
-from typing import TYPE_CHECKING, TypeVar, TypeVarTuple, final
+from typing import TYPE_CHECKING, final
 
 import pyarrow as pa
 
@@ -38,21 +37,16 @@ from streamfactory.wiring.writing.changes import (
     tombstones_of,
     without_values,
 )
-from streamfactory.wiring.writing.counters import SinkTally, WriteCounters
+from streamfactory.wiring.writing.counters import SinkTally, Timing, WriteCounters
 from streamfactory.wiring.writing.counting import Counting, PartitionCounts
 from streamfactory.wiring.writing.routing import Parcel, Router, unpack
 from streamfactory.wiring.writing.summary import Summing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from streamfactory.spi import End
     from streamfactory.wiring.writing.producer import Producer
-
-
-Ts = TypeVarTuple("Ts")
-T = TypeVar("T")
-"""What a counted call returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +89,7 @@ class Writer:
     ) -> None:
         self.context = context
         self.counters = WriteCounters()
+        self._timing = Timing(self.counters)
         tally = SinkTally(producer.config.name, self.counters)
         self._end_metrics = registry.track(self, tally)
         self._producer = producer
@@ -155,7 +150,8 @@ class Writer:
             self._check_open()
             is_batch = isinstance(rows, pa.RecordBatch)
             for batch in (rows,) if is_batch else rows_of(rows).batches:
-                self._counted(self._take, batch)
+                with self._timing:
+                    self._take(batch)
 
     def commit(self) -> CommitMessage:
         """End the attempt; pass the returned message to the committer.
@@ -168,7 +164,8 @@ class Writer:
             author, payload = self._author, None
             if author is not None:
                 try:
-                    payload = self._counted(self._producer.call, author.commit)
+                    with self._timing:
+                        payload = self._producer.call(author.commit)
                 except StreamError:
                     self._give_up()
                     raise
@@ -234,17 +231,6 @@ class Writer:
         for outgoing in routed:
             whole = outgoing.rows is plain
             self._write(outgoing, size if whole else memory_bytes(outgoing.rows))
-
-    def _counted(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
-        """Call a function; count its time and its failure."""
-        began = perf_counter()
-        try:
-            return function(*args)
-        except StreamError:
-            self.counters.failures += 1
-            raise
-        finally:
-            self.counters.seconds += perf_counter() - began
 
     def _unpacked(self, rows: pa.RecordBatch) -> tuple[Parcel, pa.Array | None]:
         """Return the rows, and which of them are deletions, if rows are changes."""
