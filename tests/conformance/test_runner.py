@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
@@ -16,7 +18,7 @@ from streamfactory.backends.memory.harness import MemoryHarness
 from streamfactory.conformance import CASES, Outcome, Subject
 from streamfactory.conformance.limits import Stuck, run_within
 from streamfactory.conformance.report import Report, text_lines, to_junit
-from streamfactory.conformance.runner import all_cases, run, run_case
+from streamfactory.conformance.runner import all_cases, decoder_cases, run, run_case
 from streamfactory.conformance.subject import subject_of
 
 if TYPE_CHECKING:
@@ -221,3 +223,13 @@ class PublicHelper(MemoryHarness):
 def test_a_public_helper_of_a_harness_is_a_warning_with_its_other_name() -> None:
     with pytest.warns(FutureWarning, match="public method helper: rename it _helper"):
         assert subject_of(PublicHelper).name == "memory"
+
+
+def test_the_page_for_authors_names_cases_by_their_rule() -> None:
+    page = Path(__file__).parents[2] / "docs" / "changes-for-authors.md"
+    row = r"^\| (\w+) \| [^|]+ \| `(\w+)` \|"
+    named = re.findall(row, page.read_text(encoding="utf-8"), re.MULTILINE)
+    rules = {case.name: case.rule for case in all_cases()}
+    rules |= {case.name: case.rule for case in decoder_cases()}
+    assert len(named) > 10
+    assert [(rule, name) for rule, name in named if rules.get(name) != rule] == []
