@@ -150,7 +150,7 @@ def seconds_of_each() -> dict[str, float]:
         registry.track(tally, tally)()
 
     timing = Timing(WriteCounters())
-    found = {
+    found: dict[str, Callable[[], object]] = {
         "observe": observe,
         "track": track,
         "__enter__": timing.__enter__,
