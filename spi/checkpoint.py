@@ -34,6 +34,10 @@ class CheckpointStore(ABC):
 
     Created by `ConsumerFactory.create_checkpoint_store`, or by the framework for the
     folder of ``checkpoint.location``. One store serves one run of one instance.
+
+    Called by groups, when a member is created and with each commit, and by commands
+    that show and set positions. If the caller is in the main thread, a call is made in
+    a thread of its own; it is repeated after transient errors.
     """
 
     def claim(self, group: str, instance: str) -> None:  # noqa: B027 - see below
@@ -48,6 +52,8 @@ class CheckpointStore(ABC):
     def load(self, group: str) -> Mapping[str, Checkpoint]:
         """Return the checkpoints of a group by instance; empty for a new group.
 
+        Called once when a member is created, for the checkpoints of all members.
+
         Raises:
             PositionRefused: permanent; one is corrupt, foreign or newer (rule P2).
         """
@@ -55,6 +61,8 @@ class CheckpointStore(ABC):
     @abstractmethod
     def save(self, group: str, instance: str, checkpoint: Checkpoint) -> None:
         """Replace the checkpoint of an instance atomically (rule P3).
+
+        Called by each commit of a member, after its dead letters are committed.
 
         Raises:
             CheckpointFailed: permanent; the previous checkpoint remains valid.
@@ -88,4 +96,4 @@ class CheckpointStore(ABC):
         raise Unsupported(msg)
 
     def close(self) -> None:  # noqa: B027 - a store that holds nothing may keep this
-        """Release all resources."""
+        """Release all resources. Called once."""

@@ -102,6 +102,10 @@ class Decoded:
 class MessageDecoder(ABC):
     """Decodes the messages of one stream. One per thread.
 
+    Created by the framework for each reader of a partition, and to find the schema of a
+    stream. One thread at a time calls it: that which reads. It is closed once, by that
+    thread or the one that closes the reader.
+
     Args:
         options: The declared options, parsed, by their key.
         topic: Name of the topic.
@@ -137,6 +141,9 @@ class MessageDecoder(ABC):
     def schema(self) -> pa.Schema:
         """Return the schema of all rows; known before the first message.
 
+        Called when a stream is opened, a reader is created, or a configuration is
+        checked; always with the same answer.
+
         Raises:
             SchemaUnknown: config; the schema must be declared.
         """
@@ -144,6 +151,9 @@ class MessageDecoder(ABC):
     @abstractmethod
     def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
         """Decode binary values. Bad data never raises (rule D1).
+
+        Called for each batch of messages, by the thread that reads. May block only for
+        a resource of the decoder (a schema registry).
 
         Args:
             values: binary or large_binary, no nulls: the framework creates the rows of
@@ -157,7 +167,7 @@ class MessageDecoder(ABC):
         """
 
     def close(self) -> None:  # noqa: B027 - not abstract: it may have no resources
-        """Release all resources."""
+        """Release all resources. Called once."""
 
 
 class PerMessageDecoder(MessageDecoder):
@@ -422,7 +432,10 @@ def _bad(message: int, error: Exception) -> BadMessage:
 
 
 class MessageEncoder(ABC):
-    """Encodes rows, one message each. The rules of `MessageDecoder` apply."""
+    """Encodes rows, one message each. The rules of `MessageDecoder` apply.
+
+    Created by the framework for each writer; called by the thread that writes.
+    """
 
     def __init__(self, options: Mapping[str, Any], topic: str) -> None:
         self.options = options
@@ -432,9 +445,11 @@ class MessageEncoder(ABC):
     def encode(self, rows: pa.RecordBatch) -> pa.Array:
         """Return one binary value per row.
 
+        Called for each batch, before any row of it is written.
+
         Raises:
             SchemaMismatch: permanent; rows of these types cannot be encoded.
         """
 
     def close(self) -> None:  # noqa: B027 - not abstract: it may have no resources
-        """Release all resources."""
+        """Release all resources. Called once."""

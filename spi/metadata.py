@@ -85,6 +85,11 @@ class Extent(NamedTuple):
 class MetadataProvider(ABC):
     """Returns metadata of a stream, without consuming anything (rule M5). Thread-safe.
 
+    Created and called by the framework: readers, planners, checks, commands, pages. A
+    call may come from any thread, also while others run; if the user is in the main
+    thread, it is made in a thread of its own, so that Ctrl-C ends the wait for it.
+    Calls are repeated after transient errors.
+
     Each call has its own deadline, at most ``connection.timeout.millis``, and never
     blocks a consumer of the same factory. If a stream can be read only once, a call may
     use the reader's connection, but never takes it over.
@@ -117,7 +122,8 @@ class MetadataProvider(ABC):
     ) -> Sequence[PartitionInfo]:
         """Return the bounds of some partitions; override if some cost less than all.
 
-        Called before the first and after the last fetch of a range.
+        Called before the first and after the last fetch of a range, by the thread that
+        reads it.
         """
         topics = sorted({partition.topic for partition in partitions})
         infos = self.fetch_partitions(topics, partitions)
@@ -241,15 +247,19 @@ class MetadataProvider(ABC):
         raise SchemaUnknown(msg)
 
     def fetch_topics(self) -> Sequence[str]:
-        """Return the names of all topics; override to support ``subscribe``."""
+        """Return the names of all topics; override to support ``subscribe``.
+
+        Called with each search for new partitions of such a stream, and by commands.
+        """
         msg = "this stream cannot list topics"
         raise Unsupported(msg)
 
     def publish_position(self, group: str, position: Position) -> None:
         """Publish a group's position to the source, for its own tools that show lag.
 
-        It is never read back. Override it if the source has named groups (Kafka); the
-        default raises `Unsupported`.
+        It is never read back. Called after commits by `copy`, queries on Spark and
+        pipelines with ``progress.group``, and by `replace_position`. Override it if the
+        source has named groups (Kafka); the default raises `Unsupported`.
 
         Args:
             group: Name of the group.
@@ -269,6 +279,8 @@ class MetadataProvider(ABC):
 
     def fetch_positions(self, groups: Collection[str]) -> Mapping[str, Position]:
         """Return the committed positions of groups, of any topics.
+
+        For commands and pages that show and set positions; readers never call it.
 
         Args:
             groups: Their names.
@@ -303,4 +315,7 @@ class MetadataProvider(ABC):
         return True
 
     def close(self) -> None:  # noqa: B027 - not abstract: it may have no resources
-        """Release all resources."""
+        """Release all resources. Called once.
+
+        A call that was cancelled may still run in its thread.
+        """

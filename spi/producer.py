@@ -154,13 +154,18 @@ class LastCommit:
 class StreamWriter(ABC):
     """Writes the rows of one attempt of one task.
 
-    One thread at a time calls it; only ``wake`` may be called from another. After an
-    exception from ``write`` or ``commit`` only ``abort`` and ``close`` are called.
+    Created and called by the framework's `Writer`, in the process of the task. One
+    thread at a time calls it, not necessarily the one that created it; only ``wake``
+    may be called from another. After an exception from ``write`` or ``commit`` only
+    ``abort`` and ``close`` are called.
     """
 
     @abstractmethod
     def write(self, outgoing: Outgoing) -> None:
         """Write rows to one partition. May block for back-pressure.
+
+        Called for each partition of each batch, by the thread that writes. The rows
+        are checked, routed, and not empty.
 
         They cannot be read before the commit, if the backend claims
         ``epoch_visibility`` whole or task. After `end` returned an end, it ignores
@@ -189,6 +194,9 @@ class StreamWriter(ABC):
     def abort(self) -> None:  # noqa: B027 - not abstract: it may never be called
         """Remove all rows of this attempt. May never be called (rule W1).
 
+        Called at most once, instead of ``commit`` or after it failed, by the thread
+        that writes or the one that closes.
+
         Without epochs rows cannot be removed: then break the stream, so that its reader
         fails instead of reading the next attempt as a continuation.
         """
@@ -198,16 +206,26 @@ class StreamWriter(ABC):
         """Return how the other side ended the stream; None if it has not.
 
         A reader that stops early (`ReaderFinished`) is not an error: the framework
-        stops writing. May poll the connection; never blocks.
+        stops writing. Called before each ``write``, by the same thread. May poll the
+        connection; never blocks.
         """
         return None
 
     def close(self) -> None:  # noqa: B027 - not abstract: it may have no resources
-        """Release all resources. Called once, after commit or abort."""
+        """Release all resources. Called once, after commit or abort.
+
+        Never during a call of another method but ``wake``.
+        """
 
 
 class StreamCommitter(ABC):
-    """Commits the epochs of one writer. Used in one process, mostly the driver."""
+    """Commits the epochs of one writer. Used in one process, mostly the driver.
+
+    Created and called by the framework's `Committer`. One thread at a time calls it,
+    but not always the same one: ``last`` is called in a thread of its own if the user
+    is in the main thread, so that Ctrl-C ends a wait for it. ``last`` is repeated after
+    transient errors, the other methods are not.
+    """
 
     @abstractmethod
     def commit(
@@ -242,6 +260,9 @@ class StreamCommitter(ABC):
     ) -> None:
         """Remove staged rows. May be called twice (rule W4).
 
+        Called when a task failed, by `Committer.abort`: Spark's driver, `copy` or a
+        user.
+
         A task that failed, or still runs, has no message. The staged rows, and the
         topic, may have been removed already. Staged rows that are never aborted are
         removed by age; correctness does not depend on this call.
@@ -255,7 +276,8 @@ class StreamCommitter(ABC):
     ) -> LastCommit | None:
         """Commit an epoch that atomically replaces all earlier rows.
 
-        Override it to support this; otherwise like `commit`.
+        Called for Spark's mode ``overwrite``. Override it to support this; otherwise
+        like `commit`.
         """
         msg = f"{type(self).__name__} cannot replace existing rows atomically"
         raise Unsupported(msg)
@@ -271,13 +293,16 @@ class StreamCommitter(ABC):
         return None
 
     def close(self) -> None:  # noqa: B027 - not abstract: it may have no resources
-        """Release all resources."""
+        """Release all resources. Called once, when no other call is running."""
 
 
 class ProducerFactory(ABC):
     """Creates the objects that write one stream.
 
-    The rules of `ConsumerFactory` apply.
+    The rules of `ConsumerFactory` apply: it is thread-safe. All methods but ``claims``
+    and ``close`` are called by the framework within ``connection.timeout.millis``, in a
+    thread of their own if the user is in the main thread, and repeated after transient
+    errors.
     """
 
     CLAIMS: ClassVar[Claims] = Claims()
@@ -317,17 +342,26 @@ class ProducerFactory(ABC):
 
     @abstractmethod
     def fetch_partition_count(self, topic: str) -> int:
-        """Return the number of partitions to write to; ids are 0 to n-1."""
+        """Return the number of partitions to write to; ids are 0 to n-1.
+
+        Called by the first writer of a sink that routes rows, once for each topic.
+        """
 
     def fetch_schema(self, topic: str) -> pa.Schema | None:
         """Return the schema that the sink requires; None if the first rows decide it.
+
+        Called before the first writer is created, and again until it is not None.
 
         A sink of undecoded messages returns `envelope_schema()`.
         """
         return None
 
     def claims(self) -> Claims:
-        """Return the claims of this configuration; never stronger than ``CLAIMS``."""
+        """Return the claims of this configuration; never stronger than ``CLAIMS``.
+
+        Called once for each sink, before it connects, and by ``check`` and ``validate``
+        offline: answer from the configuration alone.
+        """
         return self.CLAIMS
 
     def end_stream(self, end: End) -> End | None:

@@ -48,6 +48,11 @@ class Verification:
 class TopicAdmin:
     """Topics of one configuration. Thread-safe. Named by ``Backend.topic_admin``.
 
+    Created and called by the framework: `Admin`, the command ``topics`` and ``check``,
+    never while rows are read or written. ``create`` and ``delete`` are called once, in
+    the caller's thread; the other methods are repeated after transient errors, and
+    called in a thread of their own if the caller is in the main thread.
+
     Override the supported methods; the defaults raise `Unsupported`. Names, bounds and
     schemas are returned by the `MetadataProvider`.
 
@@ -123,7 +128,7 @@ class TopicAdmin:
         return {}
 
     def close(self) -> None:
-        """Release all resources."""
+        """Release all resources. Called once."""
 
     def _refuse(self, verb: str) -> NoReturn:
         msg = f"stream type {self.config.type!r} cannot {verb} topics"

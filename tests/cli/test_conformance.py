@@ -425,7 +425,16 @@ def test_config_of_another_type_is_refused(
     )
 
 
-@pytest.mark.parametrize("form", ["text", "json", "junit", "markdown"])
+IN_FORMS: dict[str, Callable[[str], bool]] = {
+    "text": lambda report: report.splitlines()[-1].startswith("memory: 1 passed in "),
+    "json": lambda report: json.loads(report)["counts"]["passed"] == 1,
+    "junit": lambda report: ET.fromstring(report.encode())[0].get("tests") == "1",
+    "markdown": lambda report: report.endswith(f"| R11 | `{ONE}` | passed |\n"),
+}
+"""Whether a report of a form has one case, which passed."""
+
+
+@pytest.mark.parametrize("form", IN_FORMS)
 def test_every_report_is_printed_or_stored(
     streamfactory: Callable[..., Outcome], tmp_path: Path, form: str
 ) -> None:
@@ -435,15 +444,8 @@ def test_every_report_is_printed_or_stored(
     text = (tmp_path / "report").read_text()
     assert (printed.status, stored.status) == (0, 0)
     assert stored.out.splitlines()[-1].startswith("memory: 1 passed in ")
-    for found in (printed.out, text):
-        if form == "json":
-            assert json.loads(found)["counts"]["passed"] == 1
-        elif form == "junit":
-            assert ET.fromstring(found.encode())[0].get("tests") == "1"
-        elif form == "markdown":
-            assert found.endswith(f"| R11 | `{ONE}` | passed |\n")
-        else:
-            assert found.splitlines()[-1].startswith("memory: 1 passed in ")
+    assert IN_FORMS[form](printed.out), printed.out
+    assert IN_FORMS[form](text), text
 
 
 def test_a_report_that_cannot_be_stored_is_reported(

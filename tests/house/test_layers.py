@@ -96,16 +96,22 @@ ENVELOPES = {"cloudevents": {"json"}, "debezium": {"avro", "json"}}
 """Decoders of envelopes, each with the decoders of what is in them."""
 
 LAZY = {
+    # The contract is imported by authors and by commands that read no rows: Arrow takes
+    # most of the time of a start.
     "spi/arrowjson.py": {"pyarrow"},
     "spi/computing.py": {"pyarrow"},
     "spi/ddl.py": {"pyarrow"},
     "spi/decoder.py": {"pyarrow"},
     "spi/envelope.py": {"pyarrow"},
+    # Packages of extras, named when they are missing.
     "engines/polars.py": {"polars"},
+    # Only definitions that are Java properties, from Pinot, need its parser.
     "wiring/config/documents.py": {"javaproperties"},
+    # Metrics are served or exported only where an option asks for it.
     "wiring/metrics/endpoint.py": {"prometheus_client"},
     "wiring/metrics/opentelemetry.py": {"opentelemetry"},
     "wiring/metrics/spans.py": {"opentelemetry"},
+    # One kind of storage each, chosen by the place of a topic.
     "arrowlog/disk/watching.py": {"inotify_simple"},
     "arrowlog/disk/objectclient.py": {"obstore"},
     "arrowlog/disk/filesystems.py": {"fsspec"},

@@ -6,7 +6,7 @@ import json
 import socket
 import struct
 import time
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -43,9 +43,11 @@ from streamfactory.spi import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from streamfactory.wiring.writing.sink import Sink
+    from streamfactory.wiring.writing.writer import Writer
 
 PARTITION_0 = Partition("rows", 0)
 LARGE = 200_000
@@ -173,29 +175,51 @@ def test_a_stream_without_a_schema_cannot_end(address: str) -> None:
     assert "the stream cannot be ended: it has no schema yet" in str(caught.value)
 
 
-@pytest.mark.parametrize("how", ["abort", "close", "cancel", "committer"])
-def test_a_stream_that_does_not_finish_is_a_failure_to_plain_pyarrow(
-    port: int, address: str, how: str
-) -> None:
+@contextmanager
+def unfinished(port: int, address: str) -> Iterator[tuple[Sink, Writer]]:
+    """A sink and its writer, whose stream then fails for a plain reader."""
     with sink_of(listen=address) as sink:
         reading = plain_reader(port)
         writer = sink.writer(SCHEMA)
         writer.write(rows(1))
-        if how == "abort":
-            writer.abort()
-        elif how == "close":
-            writer.commit()
-            sink.close()
-        elif how == "committer":
-            with closing(sink.committer()) as committer:
-                committer.abort(0, [writer.commit(), None])
-                committer.abort(0, [])
-        else:
-            writer.commit()
-            sink.end_stream(Cancelled("the user"))
+        yield sink, writer
         with pytest.raises(pa.ArrowInvalid, match="Corrupted metadata length"):
             reading.result()
         writer.close()
+
+
+def test_an_aborted_attempt_is_a_failure_to_plain_pyarrow(
+    port: int, address: str
+) -> None:
+    with unfinished(port, address) as (_, writer):
+        writer.abort()
+
+
+def test_an_epoch_that_a_committer_aborts_is_a_failure_to_plain_pyarrow(
+    port: int, address: str
+) -> None:
+    with (
+        unfinished(port, address) as (sink, writer),
+        closing(sink.committer()) as committer,
+    ):
+        committer.abort(0, [writer.commit(), None])
+        committer.abort(0, [])
+
+
+def test_a_closed_stream_without_an_end_is_a_failure_to_plain_pyarrow(
+    port: int, address: str
+) -> None:
+    with unfinished(port, address) as (sink, writer):
+        writer.commit()
+        sink.close()
+
+
+def test_a_cancelled_stream_is_a_failure_to_plain_pyarrow(
+    port: int, address: str
+) -> None:
+    with unfinished(port, address) as (sink, writer):
+        writer.commit()
+        sink.end_stream(Cancelled("the user"))
 
 
 def test_a_stream_that_does_not_finish_is_a_failure_to_ours(address: str) -> None:
