@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from streamfactory.tables.detection import missing_table
     from streamfactory.tables.errors import error_table, store_failure
     from streamfactory.tables.factory import TableConsumerFactory
+    from streamfactory.tables.foreign import parse_json
     from streamfactory.tables.forks import ForkGuard
     from streamfactory.tables.kept import Kept
     from streamfactory.tables.layout import Layout, Place
@@ -126,6 +127,7 @@ __all__ = [
     "error_table",
     "missing_table",
     "open_parquet",
+    "parse_json",
     "path_below",
     "relative_path",
     "select_rows",
@@ -140,6 +142,7 @@ _LATER: Final = {
     "detection": "missing_table",
     "errors": "error_table store_failure",
     "factory": "TableConsumerFactory",
+    "foreign": "parse_json",
     "forks": "ForkGuard",
     "kept": "Kept",
     "layout": "Layout Place",

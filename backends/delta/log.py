@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 from dataclasses import dataclass, field, replace
@@ -21,7 +20,7 @@ from streamfactory.backends.delta.actions import (
     time_of,
 )
 from streamfactory.spi import FormatRefused, OffsetOutOfRange, Unsupported
-from streamfactory.tables import Kept, Oldest, missing_table
+from streamfactory.tables import Kept, Oldest, missing_table, parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -254,7 +253,7 @@ def _actions(version: int, content: bytes) -> Iterator[tuple[str, Mapping[str, A
 def _action(version: int, number: int, line: bytes) -> dict[str, Mapping[str, Any]]:
     cause: Exception | None = None
     try:
-        action = json.loads(line)
+        action = parse_json(line)
     except (ValueError, RecursionError) as error:
         action, cause = None, error
     if not isinstance(action, dict) or not all(

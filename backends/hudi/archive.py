@@ -30,6 +30,7 @@ from streamfactory.tables import (
     PieceGone,
     check_avro_schema,
     check_size,
+    parse_json,
     stream_rows,
 )
 
@@ -147,7 +148,7 @@ class Archive:
         version = self._files.read(f"{folder}/{_VERSION}", _VERSION_MOST).strip()
         manifest = f"{folder}/manifest_{version.decode('ascii', 'replace')}"
         try:
-            listed = json.loads(self._files.read(manifest, self._most))
+            listed = parse_json(self._files.read(manifest, self._most))
             names = [str(one["fileName"]) for one in listed["files"]]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise _damaged(manifest, error) from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import fastavro
 
 from streamfactory.spi import FormatRefused
-from streamfactory.tables import check_avro_file
+from streamfactory.tables import check_avro_file, parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,7 +100,7 @@ def parse_metadata(instant: str, content: bytes, most: int) -> Mapping[str, Any]
             check_avro_file(f"instant {instant}", content, most)
             found = next(iter(fastavro.reader(io.BytesIO(content))))
         else:
-            found = json.loads(content) if content else {}
+            found = parse_json(content) if content else {}
         check_record(found)
     except FormatRefused:
         raise

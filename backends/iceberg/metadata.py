@@ -6,7 +6,7 @@ import io
 import json
 import re
 import threading
-from typing import TYPE_CHECKING, Any, Final, TypeVar, final
+from typing import TYPE_CHECKING, Final, TypeVar, final
 
 import fastavro
 from pyiceberg.exceptions import ValidationError
@@ -58,7 +58,8 @@ class IcebergMetadata:
         self._lock = threading.Lock()
         self._name: tuple[str, tuple[int, int]] | None = None
         self._current: TableMetadata | None = None
-        self._kept: Kept[list[Any]] = Kept(_KEPT)
+        self._lists: Kept[list[ManifestFile]] = Kept(_KEPT)
+        self._entries: Kept[list[ManifestEntry]] = Kept(_KEPT)
 
     def current(self) -> TableMetadata:
         """The newest metadata, looked up now.
@@ -77,7 +78,8 @@ class IcebergMetadata:
         found = self._parsed(path, content)
         with self._lock:
             if self._current is None or self._current.table_uuid != found.table_uuid:
-                self._kept.clear()
+                self._lists.clear()
+                self._entries.clear()
             self._current = found
             self._name = (name, stamp) if stamp else None
         return found
@@ -92,7 +94,7 @@ class IcebergMetadata:
         def read(files: _TableIO) -> list[ManifestFile]:
             return list(read_manifest_list(files.new_input(snapshot.manifest_list)))
 
-        return self._cached(snapshot.manifest_list, location, read)
+        return self._cached(self._lists, snapshot.manifest_list, location, read)
 
     def entries(self, manifest: ManifestFile, location: str) -> list[ManifestEntry]:
         """The entries of a manifest, deleted ones included.
@@ -114,12 +116,16 @@ class IcebergMetadata:
                 raise ValueError(what)
             return found
 
-        return self._cached(manifest.manifest_path, location, read)
+        return self._cached(self._entries, manifest.manifest_path, location, read)
 
     def _cached(
-        self, path: str, location: str, read: Callable[[_TableIO], list[T]]
+        self,
+        cache: Kept[list[T]],
+        path: str,
+        location: str,
+        read: Callable[[_TableIO], list[T]],
     ) -> list[T]:
-        kept = self._kept.get(path)
+        kept = cache.get(path)
         if kept is None:
             try:
                 kept = read(_TableIO(self._files, location, self._most))
@@ -132,7 +138,7 @@ class IcebergMetadata:
                 cause = str(error).partition("\n")[0][:200] or type(error).__name__
                 what = f"{path!r} of the table's metadata is damaged: {cause}"
                 raise CorruptData(what) from error
-            self._kept.add(path, kept)
+            cache.add(path, kept)
         return kept
 
     def _newest_name(self) -> str:

@@ -271,6 +271,14 @@ def test_hostile_actions_are_typed_errors(add: dict[str, Any], tmp_path: Path) -
     assert caught.value.code != "untranslated"
 
 
+@pytest.mark.parametrize("text", ["\ud800", "x\udfff.parquet", "\ud800\ud800"])
+def test_half_of_a_character_in_a_path_is_no_action(text: str, tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path), pa.table({"n": [1]}))
+    commit(tmp_path, an_add(tmp_path, path=text))
+    with pytest.raises(FormatRefused, match="line 1 is no action"):
+        read(tmp_path)
+
+
 @pytest.mark.parametrize("stats", ['{"numRecords": 0}', "{}", "[", None])
 def test_rows_of_a_file_whose_count_is_not_known_are_read(
     stats: str | None, tmp_path: Path

@@ -91,6 +91,21 @@ def test_a_compressed_copy_of_the_newest_metadata_is_ambiguous(tmp_path: Path) -
         read(fixture.folder)
 
 
+def test_a_list_of_manifests_that_lists_itself_is_corrupt_data(tmp_path: Path) -> None:
+    fixture = Fixture("iceberg-mor", tmp_path)
+    fixture.show("insert")
+    for file in (fixture.folder / "metadata").glob("snap-*.avro"):
+        name = file.name
+
+        def itself(entry: dict[str, Any], name: str = name) -> None:
+            folder = entry["manifest_path"].rpartition("/")[0]
+            entry["manifest_path"] = f"{folder}/{name}"
+
+        changed(file, itself)
+    with pytest.raises(CorruptData, match="metadata is damaged"):
+        read(fixture.folder)
+
+
 def test_damaged_manifests_are_corrupt_data_and_end_no_process(tmp_path: Path) -> None:
     fixture = Fixture("iceberg-mor", tmp_path)
     fixture.show("insert")
