@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import logging
+import os
 import shlex
 import sys
 import tempfile
@@ -32,6 +33,7 @@ from streamfactory.conformance.subject import (
 )
 from streamfactory.conformance.waivers import read_waivers, waived
 from streamfactory.spi import ConfigError
+from streamfactory.spi.references import FOLDERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -151,6 +153,8 @@ def conformance_command(
     if decoder is not None and config is not None:
         msg = "--config is for stream types."
         raise click.UsageError(msg)
+    # Harnesses refer to secrets in the folders of cases.
+    os.environ.setdefault(FOLDERS, tempfile.gettempdir())
     if benchmark:
         if decoder is not None:
             msg = "--benchmark is for stream types."

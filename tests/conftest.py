@@ -21,6 +21,8 @@ from tests.proving.sessions import (
     spark_log,
 )
 
+from streamfactory.spi.references import FOLDERS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -34,9 +36,10 @@ settings.load_profile("house")
 
 @pytest.fixture(autouse=True)
 def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No variable of ours is set, and the default catalogue is empty."""
+    """No variable of ours is set but one, and the default catalogue is empty."""
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", quick_options())
-    for name in [name for name in os.environ if name.startswith("STREAMFACTORY_")]:
+    ours = {name for name in os.environ if name.startswith("STREAMFACTORY_")}
+    for name in ours - {FOLDERS}:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
 
@@ -67,6 +70,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     forking.install()
     scratch.use_memory()
+    scratch.allow_secrets()
     # A background job of a shell ignores it, and so would the processes of tests.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

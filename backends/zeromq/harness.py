@@ -248,6 +248,10 @@ class ZeromqPublisherHarness:
         self._folder = folder
         self._server: _Keys = zmq.curve_keypair()
         self._client: _Keys = zmq.curve_keypair()
+        self._secrets = {}
+        for name, keys in (("server", self._server), ("client", self._client)):
+            self._secrets[name] = folder / f"{name}.key"
+            self._secrets[name].write_text(_hex(keys[1]), "ascii")
         self._senders: list[_Sender] = []
         self._routers: list[_Router] = []
 
@@ -276,12 +280,12 @@ class ZeromqPublisherHarness:
         last = len(self._senders) - 1
         own = {
             "curve.server.key": _hex(self._server[0]),
-            "curve.secret.key": _hex(self._client[1]),
+            "curve.secret.key": f"${{file:{self._secrets['client']}}}",
         }
         if side == "bind":
             own = {
                 "curve.allowed.keys": _hex(self._client[0]),
-                "curve.secret.key": _hex(self._server[1]),
+                "curve.secret.key": f"${{file:{self._secrets['server']}}}",
             }
         own["topic.name"] = "numbers"
         own[side] = f"ipc://{self._folder}/{{0-{last}}}.{suffix}"

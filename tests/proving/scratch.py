@@ -10,7 +10,10 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Final
+
+from streamfactory.spi.references import FOLDERS
 
 MEMORY: Final = Path("/dev/shm")
 NEEDED: Final = 4 << 30
@@ -21,3 +24,8 @@ def use_memory() -> None:
     """Let pytest's folders be in memory, unless the caller has chosen a place."""
     if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= NEEDED:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+def allow_secrets() -> None:
+    """Let harnesses refer to secrets in their folders, in every process of the run."""
+    os.environ[FOLDERS] = os.pathsep.join([str(MEMORY), gettempdir()])
