@@ -104,9 +104,15 @@ def _descriptors() -> frozenset[str]:
 
 
 def _children() -> frozenset[int]:
+    # A child of a thread that ends moves to the list of another thread, which may have
+    # been read already: then the next reading has it.
+    return frozenset(_listed_children() | _listed_children())
+
+
+def _listed_children() -> set[int]:
     # The system keeps a list for each thread: cases run in threads of their own.
     found: set[int] = set()
     for listing in Path(f"/proc/{os.getpid()}/task").glob("*/children"):
         with contextlib.suppress(OSError):  # the thread has ended
             found.update(int(word) for word in listing.read_text().split())
-    return frozenset(found)
+    return found

@@ -21,7 +21,7 @@ from streamfactory.decoders.debezium.avro_schemas import (
     row_of,
     table_of,
 )
-from streamfactory.decoders.debezium.changes import Events, Images, TableRows
+from streamfactory.decoders.debezium.changes import Events, TableRows
 from streamfactory.decoders.debezium.layout import Layout
 from streamfactory.decoders.debezium.times import commit_times, utc
 from streamfactory.decoders.isolation import SCHEMA, DecodedParts, plain
@@ -120,15 +120,7 @@ class AvroEvents:
             payloads = framing.stripped(framed, framing.HEADER)
             groups.append(_group(writer, payloads, which, findings))
         events, places = self._events(groups)
-        images = Images(events, self._options["truncate"], findings)
-        rows = TableRows(
-            self.layout,
-            events,
-            images,
-            findings,
-            self._options["unavailable.value.placeholder"],
-            self._options["unavailable.values"] == "null",
-        )
+        rows = TableRows.of(self.layout, events, findings, self._options)
         for group, place in zip(groups, places, strict=True):
             self._add(group, place, rows)
         return rows.decoded()

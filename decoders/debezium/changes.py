@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, Self, final
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,7 @@ from streamfactory.spi import Decoded
 from streamfactory.spi.ddl import type_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from streamfactory.decoders.columns.messages import BadMessages
     from streamfactory.decoders.debezium.encodings import Encoding
@@ -129,6 +129,24 @@ class TableRows:
     unavailable_is_null: bool
     _parts: list[pa.RecordBatch] = field(default_factory=list)
     _images: list[np.ndarray] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls,
+        layout: Layout,
+        events: Events,
+        findings: BadMessages,
+        options: Mapping[str, Any],
+    ) -> Self:
+        """Prepare for the events of a batch, by the options of the decoder."""
+        return cls(
+            layout,
+            events,
+            Images(events, options["truncate"], findings),
+            findings,
+            options["unavailable.value.placeholder"],
+            options["unavailable.values"] == "null",
+        )
 
     def add(
         self, columns: Sequence[pa.Array], encodings: Sequence[Encoding], at: np.ndarray

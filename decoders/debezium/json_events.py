@@ -93,15 +93,8 @@ class JsonEvents:
         findings.add(deep, "too_deep", "the message is nested too deeply")
         envelopes = envelopes_of(_without(texts, deep), findings)
         events = self._events(envelopes, context, findings)
-        images = Images(events, self._options["truncate"], findings)
-        rows = TableRows(
-            self.layout,
-            events,
-            images,
-            findings,
-            self._options["unavailable.value.placeholder"],
-            self._options["unavailable.values"] == "null",
-        )
+        rows = TableRows.of(self.layout, events, findings, self._options)
+        images = rows.images
         before, after = envelopes.before, envelopes.after
         states = [
             after[event] if is_after else before[event]

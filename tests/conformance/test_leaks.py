@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,7 +13,7 @@ from tests.conformance.waiting import HASTY
 
 from streamfactory.conformance import Outcome, Subject
 from streamfactory.conformance.case import Case
-from streamfactory.conformance.leaks import Inventory
+from streamfactory.conformance.leaks import Inventory, take
 from streamfactory.conformance.runner import run_case
 from streamfactory.conformance.specimens import durable
 from streamfactory.conformance.specimens.durable import DurableHarness
@@ -50,6 +52,32 @@ def test_what_an_earlier_run_left_replaces_nothing_when_it_ends() -> None:
     before = Inventory(frozenset({"Thread-1 (run) (11)"}), NOTHING, NOTHING)
     now = Inventory(frozenset({"Thread-2 (run) (12)"}), NOTHING, NOTHING)
     assert now.left_since(before, others) == ["thread Thread-2 (run) (12)"]
+
+
+def test_a_child_of_a_thread_that_ends_is_counted_all_the_time() -> None:
+    for _ in range(100):
+        started, over = threading.Event(), threading.Event()
+        found: list[subprocess.Popen[bytes]] = []
+
+        def start(
+            found: list[subprocess.Popen[bytes]] = found,
+            started: threading.Event = started,
+            over: threading.Event = over,
+        ) -> None:
+            found.append(subprocess.Popen(["sleep", "5"]))
+            started.set()
+            over.wait()
+
+        thread = threading.Thread(target=start)
+        thread.start()
+        started.wait()
+        (child,) = found
+        with child:
+            over.set()
+            # The system moves the child to another thread meanwhile.
+            assert all(child.pid in take().children for _ in range(8))
+            thread.join()
+            child.kill()
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,6 +16,8 @@ from streamfactory.wiring.reading.source import unique_client_id
 from streamfactory.wiring.writing.routing import SPECIAL
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from streamfactory.wiring.config.settled import Configured
     from streamfactory.wiring.writing.sink import Sink
 
@@ -96,20 +98,33 @@ def _create(
 
 def _is_there(configured: Configured) -> bool | None:
     """Whether the topic exists; None if the type cannot determine it."""
-    config, backend = configured.config, configured.backend
-    if backend.consumer_factory is None or "topic.name" not in config:
+    if configured.backend.consumer_factory is None:
         return None
-    guard = Guard(config, backend, Clock())
-    with ExitStack() as stack:
-        with guard.border():
-            factory = backend.consumer_factory(config)
-        stack.callback(factory.close)
-        metadata = Metadata(
-            config, factory, guard, unique_client_id("streamfactory-topic")
-        )
-        stack.callback(metadata.close)
+    if "topic.name" not in configured.config:
+        return None
+    with metadata_of(configured) as metadata:
         try:
             metadata.partitions()
         except TopicNotFound:
             return False
     return True
+
+
+@contextmanager
+def metadata_of(configured: Configured) -> Iterator[Metadata]:
+    """The metadata of the topic that a sink writes to.
+
+    Args:
+        configured: The configuration of the sink; its type can also be read.
+    """
+    config, backend = configured.config, configured.backend
+    assert backend.consumer_factory is not None
+    guard = Guard(config, backend, Clock())
+    with ExitStack() as stack:
+        with guard.border():
+            factory = backend.consumer_factory(config)
+        stack.callback(factory.close)
+        name = unique_client_id("streamfactory-topic")
+        metadata = Metadata(config, factory, guard, name)
+        stack.callback(metadata.close)
+        yield metadata

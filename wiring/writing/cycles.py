@@ -5,14 +5,10 @@ Every run would copy what the runs before it wrote.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from streamfactory.spi import ConfigError, TopicNotFound
-from streamfactory.wiring.core.clock import Clock
-from streamfactory.wiring.core.guard import Guard
-from streamfactory.wiring.reading.metadata import Metadata
-from streamfactory.wiring.reading.source import unique_client_id
+from streamfactory.wiring.writing.creating import metadata_of
 
 if TYPE_CHECKING:
     from streamfactory.spi import Backend, StreamConfig
@@ -68,17 +64,10 @@ def refuse_cycle(source: Source, sink: Configured) -> None:
 
 def _incarnations(configured: Configured) -> set[str]:
     """The incarnations of a topic's partitions; empty if the type has none."""
-    config, backend = configured.config, configured.backend
+    backend = configured.backend
     if backend.consumer_factory is None or backend.topic_admin is None:
         return set()
-    guard = Guard(config, backend, Clock())
-    with ExitStack() as stack:
-        with guard.border():
-            factory = backend.consumer_factory(config)
-        stack.callback(factory.close)
-        name = unique_client_id("streamfactory-topic")
-        metadata = Metadata(config, factory, guard, name)
-        stack.callback(metadata.close)
+    with metadata_of(configured) as metadata:
         try:
             found = {info.incarnation for info in metadata.partitions()}
         except TopicNotFound:
