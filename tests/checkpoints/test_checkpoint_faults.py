@@ -18,6 +18,7 @@ from streamfactory.spi import (
     PositionRefused,
     StreamError,
 )
+from streamfactory.wiring.streams import checkpoints
 from streamfactory.wiring.streams.checkpoints import FileCheckpointStore
 
 STEPS = [
@@ -89,3 +90,22 @@ def test_a_failed_removal_of_what_was_not_saved_hides_no_error(
     with pytest.raises(CheckpointFailed, match="the previous one remains valid"):
         store.save("g", "i", at(2))
     assert offsets(FileCheckpointStore(tmp_path)) == [1]
+
+
+def test_a_folder_that_another_process_keeps_locked_is_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "_PATIENCE", 0.1)
+    store = FileCheckpointStore(tmp_path)
+    store.save("g", "i", at(1))
+    assert offsets(store) == [1]
+    other = os.open(tmp_path / "g", os.O_RDONLY)
+    try:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(CheckpointFailed, match="has locked its folder"):
+            store.save("g", "i", at(2))
+    finally:
+        os.close(other)
+    assert offsets(store) == [1]
+    store.save("g", "i", at(2))
+    assert offsets(store) == [2]

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import threading
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
@@ -23,6 +24,7 @@ from streamfactory.spi import (
     PositionRefused,
     WriterFenced,
 )
+from streamfactory.spi.waits import wait_in_slices
 from streamfactory.wiring.core.durable import make_folder, replace_file, sync_folder
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ _MEMBERS: Final = frozenset({"version", "position", "generation"})
 _SUFFIX: Final = ".json"
 _MOST: Final = 64 << 20
 """Bytes that a checkpoint may have."""
+_PATIENCE: Final = 10.0
+"""Seconds to wait for another process, which locks a folder for one rename."""
 _UNLOCKABLE: Final = frozenset({errno.EBADF, errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS})
 """Errors of file systems that do not lock folders: two saves at one moment are not
 noticed there."""
@@ -262,12 +266,26 @@ def _why(error: OSError) -> str:
 
 
 def _lock(folder: int) -> None:
-    """Lock an open folder, for the time of one rename; closing it ends the lock."""
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-    except OSError as error:
-        if error.errno not in _UNLOCKABLE:
-            raise
+    """Lock an open folder, for the time of one rename; closing it ends the lock.
+
+    Raises:
+        TimeoutError: Another process has held the lock for `_PATIENCE` seconds.
+    """
+
+    def locked(seconds: float) -> bool:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(min(seconds, 0.01))
+            return False
+        except OSError as error:
+            if error.errno not in _UNLOCKABLE:
+                raise
+        return True
+
+    if not wait_in_slices(locked, _PATIENCE):
+        msg = f"another process has locked its folder for {_PATIENCE:g} s"
+        raise TimeoutError(msg)
 
 
 def _digest(content: bytes) -> bytes:
