@@ -170,7 +170,6 @@ def test_the_signer_of_aws_makes_tokens(
 def test_the_real_signer_of_aws_signs_with_the_credentials_of_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pytest.importorskip(PARENT)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     more = with_token("aws-msk-iam") | {"stream.kafka.aws.region": "eu-central-1"}
