@@ -36,7 +36,7 @@ from streamfactory.spi import ConfigError
 from streamfactory.spi.references import FOLDERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from streamfactory.cli.printing import Printer
     from streamfactory.conformance.case import Case
@@ -147,45 +147,36 @@ def conformance_command(
     allow. A case that they exclude is skipped, and says by which. Status 1 where a case
     failed, or a waiver is expired or stale.
     """
-    if (type_name is None) == (decoder is None):
-        msg = "Give a stream TYPE, or --decoder NAME."
-        raise click.UsageError(msg)
-    if decoder is not None and config is not None:
-        msg = "--config is for stream types."
-        raise click.UsageError(msg)
+    of_types = {
+        "--config": config is not None,
+        "--benchmark": benchmark,
+        "--mutate": mutate is not None,
+    }
+    _refuse_combinations(type_name, decoder, of_types)
+    name = str(type_name or decoder).lower()
     # Harnesses refer to secrets in the folders of cases.
     os.environ.setdefault(FOLDERS, tempfile.gettempdir())
-    if benchmark:
-        if decoder is not None:
-            msg = "--benchmark is for stream types."
-            raise click.UsageError(msg)
-        return _measured(printer, str(type_name).lower(), harness)
-    if mutate is not None:
-        if decoder is not None:
-            msg = "--mutate is for stream types."
-            raise click.UsageError(msg)
-        if harness is not None:
-            sys.path.append(str(Path.cwd()))
-        backend = _backend(str(type_name).lower(), harness, config)
-        chosen = [c for c in _chosen(all_cases(), only) if not (quick and c.slow)]
-        named = () if equivalents is None else read_equivalents(equivalents)
-        limits = (mutate, seed, time_limit, mutate_limit)
-        return mutated(printer, Plan(backend, chosen, harness, *limits, named))
-    everything: list[Case[Any]] = (
-        [*all_cases()] if decoder is None else [*decoder_cases()]
-    )
-    cases = _chosen(everything, only)
-    names = {case.name for case in everything}
-    known = {} if waivers is None else read_waivers(waivers, names)
     if harness is not None:
         # A console script does not look where it is started; `python -m` does.
         sys.path.append(str(Path.cwd()))
-    subject: Provable[Any] = (
-        _backend(str(type_name).lower(), harness, config)
-        if decoder is None
-        else find_decoder(decoder.lower(), harness)
-    )
-    name = subject.name
+    if benchmark:
+        return _measured(printer, name, harness)
+    everything: list[Case[Any]]
+    subject: Provable[Any]
+    if decoder is not None:
+        everything = [*decoder_cases()]
+        subject = find_decoder(name, harness)
+    else:
+        everything = [*all_cases()]
+        subject = backend = _backend(name, harness, config)
+        if mutate is not None:
+            chosen = [c for c in _chosen(everything, only) if not (quick and c.slow)]
+            named = () if equivalents is None else read_equivalents(equivalents)
+            limits = (mutate, seed, time_limit, mutate_limit)
+            return mutated(printer, Plan(backend, chosen, harness, *limits, named))
+    cases = _chosen(everything, only)
+    names = {case.name for case in everything}
+    known = {} if waivers is None else read_waivers(waivers, names)
     started = time.monotonic()
     with quiet_log():
         results = run(
@@ -198,9 +189,9 @@ def conformance_command(
         found = tuple(waived(results, known))
     printer.progress("")
     seconds = time.monotonic() - started
-    target = ["--decoder", name] if decoder is not None else [name]
+    target = ["--decoder", subject.name] if decoder is not None else [subject.name]
     command = _again(target, config, harness, seed)
-    report = Report(name, found, seconds, seed, command)
+    report = Report(subject.name, found, seconds, seed, command)
     if output is not None:
         _write(output, FORMATS[form](report))
     lines = FORMATS[form if output is None else "text"](report).splitlines()
@@ -208,9 +199,26 @@ def conformance_command(
     return Status.FAILED if report.failed else Status.FINE
 
 
+def _refuse_combinations(
+    type_name: str | None, decoder: str | None, of_types: Mapping[str, bool]
+) -> None:
+    """Raise a usage error unless the subject and its options fit together.
+
+    Args:
+        type_name: The stream type, if given.
+        decoder: The decoder, if given.
+        of_types: Options for stream types only; whether each is given.
+    """
+    if (type_name is None) == (decoder is None):
+        msg = "Give a stream TYPE, or --decoder NAME."
+        raise click.UsageError(msg)
+    for option, given in of_types.items():
+        if given and decoder is not None:
+            msg = f"{option} is for stream types."
+            raise click.UsageError(msg)
+
+
 def _measured(printer: Printer, name: str, harness: str | None) -> Status:
-    if harness is not None:
-        sys.path.append(str(Path.cwd()))
     subject = find_subject(name, harness)
     figures: list[Figure] = []
     with quiet_log(), tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
