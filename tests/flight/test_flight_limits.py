@@ -6,6 +6,7 @@ import base64
 import uuid
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
@@ -40,15 +41,16 @@ def _text(size: int) -> pa.RecordBatch:
     return _batch(pa.array(["x" * size]))
 
 
+def _dictionary(size: int) -> pa.RecordBatch:
+    values = pa.array(["x" * size])
+    return _batch(pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), values))
+
+
 BOMBS = {
-    "text": _text(256 << 20),
-    "numbers": _batch(pa.array([0] * (8 << 20), pa.int64())),
-    "a dictionary": _batch(
-        pa.DictionaryArray.from_arrays(
-            pa.array([0], pa.int32()), pa.array(["x" * (64 << 20)])
-        )
-    ),
-    "nested text": _batch(pa.array([[{"a": "x" * (64 << 20)}]])),
+    "text": lambda: _text(256 << 20),
+    "numbers": lambda: _batch(pa.array(np.zeros(8 << 20, np.int64))),
+    "a dictionary": lambda: _dictionary(64 << 20),
+    "nested text": lambda: _batch(pa.array([[{"a": "x" * (64 << 20)}]])),
 }
 
 
@@ -57,7 +59,7 @@ BOMBS = {
 def test_rows_of_a_commit_are_measured_before_they_are_expanded(
     kind: str, compression: str
 ) -> None:
-    rows = BOMBS[kind]
+    rows = BOMBS[kind]()
     stream = stream_of(rows, compression=compression)
     assert len(stream) < rows.get_total_buffer_size() / 100
     text = base64.b64encode(stream).decode()
