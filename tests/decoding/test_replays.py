@@ -92,7 +92,7 @@ def test_letters_become_the_rows_of_their_stream(letters: Streams) -> None:
 
 
 def test_letters_are_not_replayed_into_their_own_topic(letters: Streams) -> None:
-    with pytest.raises(ConfigError, match="would be written to the topic 'dead'"):
+    with pytest.raises(ConfigError, match="topic 'dead' is both read and written"):
         replayed(letters, "dead", "from")
     assert len(letters.rows("dead")) == 3
 

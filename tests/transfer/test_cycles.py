@@ -26,7 +26,7 @@ def orders(tmp_path: Path) -> dict[str, str]:
 
 
 def refused(source: dict[str, str], sink: dict[str, str]) -> str:
-    with pytest.raises(ConfigError, match="would be written to") as caught:
+    with pytest.raises(ConfigError, match="both read and written") as caught:
         streamfactory.copy(source, sink)
     return str(caught.value)
 

@@ -56,8 +56,8 @@ def refuse_cycle(source: Source, sink: Configured) -> None:
     if not same and (written := _incarnations(sink)):
         same = any(info.incarnation in written for info in source.metadata.partitions())
     if same:
-        msg = f"its rows would be written to the topic {config.topic!r}, "
-        msg += f"which {source.config.name!r} reads"
+        msg = f"the topic {config.topic!r} is both read and written: "
+        msg += f"the source is {source.config.name!r}"
         remedy = "write to another topic"
         raise ConfigError(msg, stream=config.name, remedy=remedy)
 
