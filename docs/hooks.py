@@ -14,7 +14,7 @@ _SHIM: Final = "https://unpkg.com/iframe-worker/shim"
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Leave a fence its language and the name of its file: the rest is for tests."""
-    return re.sub(r"^(```\w+.*?) *no-run:.*$", r"\1", markdown, flags=re.MULTILINE)
+    return re.sub(r"^( *```\w+.*?) *no-run:.*$", r"\1", markdown, flags=re.MULTILINE)
 
 
 def on_post_page(output: str, page: Any, **_: Any) -> str:
