@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,29 +21,41 @@ if TYPE_CHECKING:
 @click.argument(
     "folder", type=click.Path(path_type=Path, file_okay=False), default=Path()
 )
+@click.option(
+    "--kafka",
+    is_flag=True,
+    help="Add a Kafka broker that runs without a container, by Java and Maven, and "
+    "print how to start a broker with what this machine has.",
+)
 @json_flag
 @click.pass_obj
-def init_command(printer: Printer, *, folder: Path) -> None:
+def init_command(printer: Printer, *, folder: Path, kafka: bool) -> None:
     """Create a project to start from in FOLDER, or here.
 
     It has streams in files and in Kafka, a pipeline, rows to begin with, a compose file
     for a broker, and a README. Files that are there already are never overwritten:
     nothing is written if one of them is.
     """
-    with as_file(files("streamfactory.cli") / "starter") as starter:
-        names = sorted(
-            path.relative_to(starter).as_posix()
-            for path in starter.rglob("*")
+    texts = _texts("starter") | (_texts("starter_kafka") if kafka else {})
+    there = [name for name in texts if (folder / name).exists()]
+    if there:
+        msg = f"{', '.join(there)}: there already, and nothing is overwritten."
+        raise click.BadParameter(msg, param_hint="'FOLDER'")
+    for name, text in texts.items():
+        _write(folder / name, text)
+    document = {"folder": str(folder), "files": list(texts)}
+    lines = [*_lines(folder, list(texts)), *(_broker_lines() if kafka else ())]
+    printer.show(document, [*lines, "README.md leads from there."])
+
+
+def _texts(starter: str) -> dict[str, str]:
+    """The files of a starter, by their path in the project."""
+    with as_file(files("streamfactory.cli") / starter) as root:
+        return {
+            path.relative_to(root).as_posix(): path.read_text(encoding="utf-8")
+            for path in sorted(root.rglob("*"))
             if path.is_file()
-        )
-        there = [name for name in names if (folder / name).exists()]
-        if there:
-            msg = f"{', '.join(there)}: there already, and nothing is overwritten."
-            raise click.BadParameter(msg, param_hint="'FOLDER'")
-        for name in names:
-            _write(folder / name, (starter / name).read_text(encoding="utf-8"))
-    document = {"folder": str(folder), "files": names}
-    printer.show(document, _lines(folder, names))
+        }
 
 
 def _write(path: Path, text: str) -> None:
@@ -65,4 +78,18 @@ def _lines(folder: Path, names: list[str]) -> Iterator[str]:
         yield f"  cd {folder}"
     yield "  streamfactory publish orders orders.csv --writer shop"
     yield "  streamfactory tail orders --from earliest --no-follow"
-    yield "README.md leads from there."
+
+
+def _broker_lines() -> Iterator[str]:
+    """How a broker can be started on this machine, and what each way lacks."""
+    yield ""
+    yield "A Kafka broker on 127.0.0.1:9092, for orders_kafka:"
+    ways = {
+        "docker compose up -d": ["docker"],
+        "podman compose up -d": ["podman"],
+        "sh broker/start.sh": ["java", "mvn"],
+    }
+    for command, programs in ways.items():
+        missing = [name for name in programs if shutil.which(name) is None]
+        remark = f"    (not here: {', '.join(missing)} not found)" if missing else ""
+        yield f"  {command}{remark}"

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.proving.ports import free_ports
+from tests.proving.skipping import skip_or_fail
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,6 +65,57 @@ def test_existing_files_are_not_overwritten(
     assert "compose.yaml: there already, and nothing is overwritten." in outcome.err
     assert [path.name for path in folder.iterdir()] == ["compose.yaml"]
     assert Path("compose.yaml").read_text() == "mine\n"
+
+
+def test_with_kafka_it_says_how_a_broker_starts_with_what_is_here(
+    streamfactory: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = {"java", "mvn"}
+    monkeypatch.setattr(shutil, "which", lambda name: name if name in here else None)
+    lines = streamfactory("init", "shop", "--kafka").out.splitlines()
+    assert "  sh broker/start.sh" in lines
+    assert "  docker compose up -d    (not here: docker not found)" in lines
+    monkeypatch.chdir("shop")
+    properties = Path("broker/server.properties").read_text()
+    assert "//0.0.0.0" not in properties
+    assert "//:" not in properties
+    # What the configured stream connects to is where the broker listens.
+    stream = Path("configs/streams/orders_kafka.toml").read_text()
+    assert "listeners=PLAINTEXT://127.0.0.1:9092," in properties
+    assert "localhost:9092" in stream
+
+
+@pytest.mark.long("runs a broker that Maven fetches")
+def test_its_broker_takes_the_orders(
+    program: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if missing := [name for name in ("java", "mvn") if shutil.which(name) is None]:
+        skip_or_fail(f"the broker of the starter needs {' and '.join(missing)}")
+    assert program("init", "--kafka").status == 0
+    first = free_ports(2)
+    properties = Path("broker/server.properties")
+    text = properties.read_text().replace("9092", str(first))
+    properties.write_text(text.replace("9093", str(first + 1)))
+    broker = subprocess.Popen(["sh", "broker/start.sh"], start_new_session=True)
+    try:
+        at = ("--set", f"stream.kafka.broker.list=127.0.0.1:{first}")
+        deadline = time.monotonic() + 240
+        while not listens(first):
+            assert broker.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        outcome = program("publish", "orders_kafka", "orders.csv", *at)
+        assert outcome.status == 0, outcome
+        outcome = program("tail", "orders_kafka", "--no-follow", "--json", *at)
+        assert len(outcome.out.splitlines()) == 6, outcome
+    finally:
+        os.killpg(broker.pid, signal.SIGTERM)
+        broker.wait(60)
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_a_folder_that_cannot_be_made_is_named(
