@@ -25,13 +25,14 @@ from typing import TYPE_CHECKING, Any, Final
 # A command's path is its own folder; what benchmarks share is imported from above it.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.measuring.figures import HEADING, Figure
+from benchmarks.measuring.figures import HEADING, Figure, worse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 HERE: Final = Path(__file__).parent
 NAMES: Final = sorted(path.stem for path in HERE.glob("*.py") if path.stem != "all")
+RECORDED: Final = HERE.parent / "docs" / "benchmarks.json"
 LONGEST: Final = 3600
 """Seconds for one benchmark."""
 _ROWS: Final = ("--rounds", "1", "--rows", "20000")
@@ -77,6 +78,8 @@ def main() -> int:
     unknown = set(arguments.names) - set(NAMES)
     if unknown:
         parser.error(f"no benchmark {min(unknown)!r}; there are {', '.join(NAMES)}")
+    # Read first: --output may be the same file.
+    recorded = json.loads(RECORDED.read_text("utf-8"))
     found: dict[str, list[dict[str, Any]] | None] = {}
     for name in arguments.names or NAMES:
         started = time.monotonic()
@@ -87,7 +90,10 @@ def main() -> int:
         print(note, file=sys.stderr, flush=True)
         if arguments.output is not None:
             record(arguments.output, name, found[name], round(load, 1))
-    print(json.dumps(found) if arguments.json else "\n".join(table(found)))
+    if arguments.json:
+        print(json.dumps(found))
+    else:
+        print("\n".join([*table(found), *compared(found, recorded)]))
     return int(None in found.values())
 
 
@@ -136,6 +142,28 @@ def table(found: Mapping[str, Sequence[Mapping[str, Any]] | None]) -> list[str]:
         lines += ["", f"{name}: failed" if figures is None else name]
         lines += [f"  {Figure(**one)}" for one in figures or ()]
     return lines
+
+
+def compared(
+    found: Mapping[str, Sequence[Mapping[str, Any]] | None],
+    recorded: Mapping[str, Mapping[str, Any]],
+) -> list[str]:
+    """What is worse than the recorded figures by more than the noise, a line each."""
+    lines, count = [], 0
+    for name, figures in found.items():
+        run = recorded.get(name, {})
+        before = {one["name"]: Figure(**one) for one in run.get("figures", ())}
+        for now in (Figure(**one) for one in figures or ()):
+            if now.name in before:
+                count += 1
+                if by := worse(now, before[now.name]):
+                    then = f"{before[now.name].value:.3g} on {run['date']}"
+                    change = f"{now.value:.3g} {now.unit}, {then}"
+                    lines.append(f"  {name}: {now.name}: {change}: {by:.0%} worse")
+    verdict = (
+        f"{len(lines)} of {count} recorded figures are worse by more than the noise"
+    )
+    return ["", verdict, *lines]
 
 
 if __name__ == "__main__":

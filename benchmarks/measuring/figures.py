@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 AGAIN: Final = "the same again"
 """The side of `turns` that is its first side once more."""
 _GOAL: Final = re.compile(r"(<=|>=|<|>) ([\d.]+)( of ceiling)?")
+_TIMES: Final = frozenset({"us", "ms", "s"})
 _COMPARED: Final = {
     "<": operator.lt,
     "<=": operator.le,
@@ -121,6 +122,24 @@ def is_met(goal: str, value: float, ceiling: float | None = None) -> bool | None
             return None
         value /= ceiling
     return bool(_COMPARED[found[1]](value, float(found[2])))
+
+
+def worse(now: Figure, before: Figure) -> float | None:
+    """By how much a figure is worse than before, as a share of the value before.
+
+    Returns:
+        None if it is not, if the difference is within the noise of either
+        measurement (0.05 at least), or if neither goal nor unit tell which
+        direction is better.
+    """
+    goal = _GOAL.fullmatch(now.goal)
+    less_is_better = now.unit in _TIMES if goal is None else goal[1].startswith("<")
+    if (goal is None and not less_is_better) or before.value <= 0:
+        return None
+    change = now.value / before.value - 1
+    by = change if less_is_better else -change
+    noise = max(now.noise or 0.0, before.noise or 0.0, 0.05)
+    return by if by > noise else None
 
 
 def report(figures: Iterable[Figure], *, as_json: bool) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from benchmarks import all as every
 from benchmarks.growing.curves import CONSTANT, LINEAR, LOGARITHMIC, Curve
-from benchmarks.measuring.figures import AGAIN, figure, itself, turns
+from benchmarks.measuring.figures import AGAIN, figure, itself, turns, worse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,6 +98,47 @@ def test_a_goal_can_be_a_share_of_the_ceiling(
     goal: str, value: float, ceiling: list[float], met: bool | None
 ) -> None:
     assert figure("one", [value], "x", goal, ceiling=ceiling).met is met
+
+
+@pytest.mark.parametrize(
+    ("unit", "goal", "before", "now", "by"),
+    [
+        ("x raw", ">= 0.9", 1.0, 0.8, 0.2),
+        ("x raw", ">= 0.9", 1.0, 0.97, None),  # within 5 %
+        ("x raw", ">= 0.9", 1.0, 2.0, None),
+        ("x raw", ">= 0.9 of ceiling", 1.0, 0.8, 0.2),
+        ("x rows", "<= 1.5", 1.0, 1.5, 0.5),
+        ("x rows", "<= 1.5", 1.0, 0.5, None),
+        ("ms", "none", 10.0, 15.0, 0.5),
+        ("ms", "none", 10.0, 5.0, None),
+        ("x", "none", 1.0, 0.1, None),  # which direction is better?
+        ("ms", "none", 0.0, 5.0, None),
+    ],
+)
+def test_a_figure_is_worse_than_before(
+    unit: str, goal: str, before: float, now: float, by: float | None
+) -> None:
+    found = worse(figure("one", [now], unit, goal), figure("one", [before], unit, goal))
+    assert found == (None if by is None else pytest.approx(by))
+
+
+def test_a_difference_within_the_noise_is_none() -> None:
+    before = figure("one", [1.0, 1.4, 1.0], "x raw", ">= 0.9")
+    assert worse(figure("one", [0.8], "x raw", ">= 0.9"), before) is None
+    assert worse(figure("one", [0.5], "x raw", ">= 0.9"), before)
+
+
+def test_what_is_worse_than_recorded_is_named() -> None:
+    less = [FOUND[0] | {"value": 0.3}]
+    recorded = {"log": {"date": "2026-11-26", "figures": FOUND}}
+    assert every.compared({"log": FOUND, "new": FOUND, "kafka": None}, recorded) == [
+        "",
+        "0 of 1 recorded figures are worse by more than the noise",
+    ]
+    assert every.compared({"log": less}, recorded)[1:] == [
+        "1 of 1 recorded figures are worse by more than the noise",
+        "  log: reads of 64k rows: 0.3 x raw, 0.75 on 2026-11-26: 60% worse",
+    ]
 
 
 def test_sides_that_take_turns_show_their_noise() -> None:
