@@ -191,7 +191,7 @@ def conformance_command(
     seconds = time.monotonic() - started
     target = ["--decoder", subject.name] if decoder is not None else [subject.name]
     command = _again(target, config, harness, seed)
-    report = Report(subject.name, found, seconds, seed, command)
+    report = Report(subject.name, found, seconds, seed, command, subject.claims)
     if output is not None:
         _write(output, FORMATS[form](report))
     lines = FORMATS[form if output is None else "text"](report).splitlines()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from xml.etree import ElementTree as ET
 
@@ -39,6 +39,8 @@ class Report:
     seed: int
     command: str
     """Runs the kit on this backend again; a report adds ``--only CASE``."""
+    claims: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What a backend claims, by role: see `Subject.claims`."""
 
     @property
     def failed(self) -> bool:
@@ -156,6 +158,7 @@ def to_plain(report: Report) -> dict[str, Any]:
         "ok": not report.failed,
         "seconds": round(report.seconds, 2),
         "seed": report.seed,
+        "claims": report.claims,
         "counts": {o.value: len(report.of(o)) for o in Outcome},
         **{
             key: [

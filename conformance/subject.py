@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import tempfile
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -53,6 +53,19 @@ class Subject:
         return self.backend.name
 
     @property
+    def claims(self) -> dict[str, dict[str, Any]]:
+        """The fields of its strongest claims as a source and as a sink, plain."""
+        factories = {
+            "source": self.backend.consumer_factory,
+            "sink": self.backend.producer_factory,
+        }
+        found = {role: f.CLAIMS for role, f in factories.items() if f is not None}
+        return {
+            role: {**asdict(claims), "epoch_visibility": claims.epoch_visibility.value}
+            for role, claims in found.items()
+        }
+
+    @property
     def registry(self) -> Registry[Bench]:
         """The cases of backends."""
         return CASES
@@ -86,6 +99,11 @@ class DecoderSubject:
     def name(self) -> str:
         """The decoder's."""
         return self.decoder.name
+
+    @property
+    def claims(self) -> dict[str, dict[str, Any]]:
+        """A decoder claims nothing."""
+        return {}
 
     @property
     def registry(self) -> Registry[DecoderBench]:

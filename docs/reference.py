@@ -68,7 +68,7 @@ from streamfactory.wiring.options.vocabulary import FRAMEWORK_OPTIONS
 from streamfactory.wiring.plugins.manager import OWN_DISTRIBUTION, default_manager
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 PAGES: Final = Path(__file__).parent
 PROOFS: Final = PAGES / "support"
@@ -234,6 +234,45 @@ def _support() -> str:
     return support_table(proofs, cases)
 
 
+_CLAIMS: Final[Mapping[str, Sequence[str]]] = {
+    "source": ("replayable", "redelivers", "durable", "shared"),
+    "sink": ("durable", "idempotent"),
+}
+"""Those that matter in a role."""
+
+
+def _connectors() -> str:
+    """What each type claims, and what the kit said when it was last run on it.
+
+    Built-in types claim what their factories claim now; of others the report has it.
+    """
+    head = ["type", "package", "as a source", "as a sink", "kit"]
+    lines = [f"| {' | '.join(head)} |", "|---|---|---|---|---|"]
+    own = _own_names(BACKENDS)
+    for path in sorted([*PROOFS.glob("*.json"), *PROOFS.glob("others/*.json")]):
+        report = json.loads(path.read_text("utf-8"))
+        name = report["type"]
+        claims = find_subject(name).claims if name in own else report["claims"]
+        counts = Counter(case["outcome"] for case in report["cases"])
+        cells = [
+            _code(name),
+            _code(OWN_DISTRIBUTION if name in own else f"{OWN_DISTRIBUTION}-{name}"),
+            *(_claimed(role, claims.get(role)) for role in _CLAIMS),
+            ", ".join(f"{n} {outcome}" for outcome, n in sorted(counts.items())),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _claimed(role: str, claims: Mapping[str, Any] | None) -> str:
+    if claims is None:
+        return "no"
+    words = [name for name in _CLAIMS[role] if claims[name]]
+    if role == "sink" and claims["epoch_visibility"] != "none":
+        words.append(f"epochs visible {claims['epoch_visibility']}")
+    return ", ".join(words) or "claims nothing"
+
+
 def _prove() -> None:
     """Run the kit on each built-in; keep what came of it, and not how long it took."""
     # The cases provoke what is logged.
@@ -244,10 +283,11 @@ def _prove() -> None:
         subject = find_subject(name)
         with _server(name):
             results = tuple(run(subject))
-        plain = to_plain(Report(name, results, 0.0, 0, ""))
+        plain = to_plain(Report(name, results, 0.0, 0, "", subject.claims))
         kept = ("case", "rule", "outcome", "reason", "waiver")
         cases = [{key: case[key] for key in kept} for case in plain["cases"]]
-        text = json.dumps({"type": name, "cases": cases}, indent=1)
+        proof = {"type": name, "claims": plain["claims"], "cases": cases}
+        text = json.dumps(proof, indent=1)
         (PROOFS / f"{name}.json").write_text(f"{text}\n", "utf-8")
 
 
@@ -376,6 +416,7 @@ _GENERATORS: Final[Mapping[str, Callable[[], str]]] = {
     "pipeline-tables": lambda: _table(option_rows(TABLE_OPTIONS)),
     "pipeline-letters": lambda: _table(option_rows(DEAD_LETTER_OPTIONS)),
     "support": _support,
+    "connectors": _connectors,
     "guarantees": _guarantees,
     "contract": contract,
     "errors": error_sections,

@@ -21,6 +21,7 @@ from streamfactory.conformance.report import (
     to_plain,
 )
 from streamfactory.conformance.runner import Outcome, Result
+from streamfactory.conformance.subject import find_subject
 
 if TYPE_CHECKING:
     from streamfactory.conformance.bench import Bench
@@ -102,6 +103,7 @@ def test_json_has_every_fact(report: Report) -> None:
     plain = json.loads(to_json(report))
     assert plain == to_plain(report)
     assert (plain["type"], plain["ok"], plain["seed"]) == ("tiny", False, 7)
+    assert plain["claims"] == {}
     counts = {"passed": 1, "failed": 1, "narrowed": 0, "skipped": 1, "waived": 1}
     assert plain["counts"] == counts
     assert plain["not_proved"] == [
@@ -192,3 +194,13 @@ def test_a_bar_does_not_end_a_cell() -> None:
 def test_a_run_without_cases_can_be_written(form: str) -> None:
     text = FORMATS[form](Report("tiny", (), 0.0, 0, "again"))
     assert "tiny" in text
+
+
+def test_a_report_has_what_the_backend_claims() -> None:
+    claims = find_subject("memory").claims
+    assert set(claims) == {"source", "sink"}
+    assert claims["sink"]["idempotent"] is True
+    assert claims["sink"]["epoch_visibility"] == "whole"
+    assert set(find_subject("hudi").claims) == {"source"}
+    assert to_plain(Report("memory", (), 0.0, 0, "again", claims))["claims"] == claims
+    json.dumps(claims)
