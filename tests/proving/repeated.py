@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 from tests.proving.verdict import Verdict
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ROOT: Final = Path(__file__).parents[2]
-WORKERS: Final = "4"
-"""As many as those of ``make test``."""
+WORKERS: Final = ("-n", "4", "--dist", "loadgroup")
+"""As ``make test``."""
 _HOURS: Final = 4
 """After which the run is ended; each test has a limit of its own."""
 
@@ -29,7 +29,7 @@ def prove(rounds: int, seed: int, place: Path) -> Verdict:
         place: A folder for the report of pytest.
     """
     del rounds, seed
-    return run(["--tier", "repeated", "-n", WORKERS, "--dist", "loadgroup"], place)
+    return run(["--tier", "repeated", *WORKERS], place)
 
 
 def run(arguments: Sequence[str], place: Path) -> Verdict:
@@ -41,7 +41,7 @@ def run(arguments: Sequence[str], place: Path) -> Verdict:
     )
     if not report.exists():
         return Verdict(findings=1, notes=[f"pytest ended with {done.returncode}"])
-    suite = next(ElementTree.parse(report).iter("testsuite")).attrib
+    suite = next(ET.parse(report).iter("testsuite")).attrib
     bad = int(suite["failures"]) + int(suite["errors"])
     skipped = int(suite["skipped"])
     return Verdict(

@@ -9,7 +9,7 @@ network and are not marked ``slow``. Without the option pytest runs all. The roo
 A test is long or slow because its author marked it, with the reason:
 ``@pytest.mark.long("40 kills of a broker")``. A repeated test shows a claim once more
 that another test of ``test`` or ``rest`` shows, which its marker names:
-``@pytest.mark.repeated("the same kit over TLS", shown_by="tests/x/test_y.py::test_z")``.
+``@pytest.mark.repeated("the kit over TLS", shown_by="tests/x/test_y.py::test_z")``.
 Which real component a test starts follows from its fixtures.
 """
 
