@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 from tests.proving import forking, scratch, tiers
 from tests.proving.costs import Costs
+from tests.proving.generated import FACTOR, cases
 from tests.proving.java import quick_options
 from tests.proving.sessions import (
     catalogue,
@@ -30,7 +31,13 @@ if TYPE_CHECKING:
 __all__ = ["catalogue", "object_server", "own_spark", "spark", "spark_log"]
 
 # Shared machines are slow at times, and a failure has to come again when asked for.
-settings.register_profile("house", deadline=None, derandomize=True, database=None)
+settings.register_profile(
+    "house",
+    deadline=None,
+    derandomize=FACTOR not in os.environ,  # it would ignore the seed
+    database=None,
+    max_examples=cases(100),
+)
 settings.load_profile("house")
 
 

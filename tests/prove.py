@@ -8,8 +8,10 @@ memory. Rows out have to be rows in, each once, and in order. The path `fuzz` fe
 with docs/zoo.md. The path `golden` reads test data that other projects share, from the
 archives in the folder `GOLDEN`. The path `plants`, which runs only where it is named,
 plants N defects in a copy of the tree, one at a time, and counts those that no test
-notices. The same seed makes the same choices; at which moment processes run is up to
-the machine.
+notices. The path `repeated` runs the tests that repeat what others show
+(``@pytest.mark.repeated``) once; N and the seed have no meaning there. The path
+`properties` runs the tests of generated cases with N times as many cases. The same seed
+makes the same choices; at which moment processes run is up to the machine.
 """
 
 from __future__ import annotations
@@ -37,7 +39,16 @@ from tests.kafka import spark_proving as kafka_spark
 from tests.kafka import spark_source_proving as spark_kafka
 from tests.pipelines import proving as pipelines
 from tests.pipelines import reverse_proving as reverse
-from tests.proving import backend, crowd, faults, plants, points, power
+from tests.proving import (
+    backend,
+    crowd,
+    faults,
+    plants,
+    points,
+    power,
+    properties,
+    repeated,
+)
 from tests.proving.java import quick_options
 from tests.proving.verdict import Verdict
 from tests.spark import proving as spark
@@ -69,6 +80,8 @@ PATHS = {
     "dead-letters": ("copies with dead letters", decoding),
     "distributions": ("distributions of NATS and Redis", distributions),
     "zoo": ("the kit on broken backends", zoo),
+    "properties": ("tests of generated cases", properties),
+    "repeated": ("tests that repeat others", repeated),
     "plants": ("the suite on planted defects", plants),
 }
 DEFAULT = [key for key in PATHS if key != "plants"]

@@ -15,8 +15,27 @@ class TestFile(ConformanceSuite):
     harness = FileHarness
 
 
-@pytest.mark.long("large parts of the kit once more")
-def test_a_log_of_parquet_segments_reads_and_commits_as_one_of_arrow() -> None:
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param(
+            ("reading", "metadata", "commits"),
+            id="rows",
+            marks=pytest.mark.long("parts of the kit once more"),
+        ),
+        pytest.param(
+            ("holding", "writing", "kills", "model"),
+            id="more",
+            marks=pytest.mark.repeated(
+                "cases that read and commit segments as others do",
+                shown_by="tests/backends/test_file_conformance.py::"
+                "test_a_log_of_parquet_segments_reads_and_commits_as_one_of_arrow[rows]",
+            ),
+        ),
+    ],
+)
+def test_a_log_of_parquet_segments_reads_and_commits_as_one_of_arrow(
+    parts: tuple[str, ...],
+) -> None:
     """The format of segments is seen where rows are read, kept and committed."""
-    parts = ("reading", "holding", "metadata", "writing", "commits", "kills", "model")
     assert failures(run_part(ParquetFileHarness, chapters(*parts))) == {}

@@ -156,10 +156,11 @@ def test_what_it_makes_is_clean_and_fully_typed(
         assert found.startswith("Success: no issues found in ")
 
 
+HERE = "tests/cli/test_new_backend.py"
 CHOICES = [("--writing", "--envelopes"), ("--envelopes",), ("--writing",), ()]
 
 
-@pytest.fixture(params=sample(CHOICES, "types of one more kind"), ids=" ".join)
+@pytest.fixture(params=CHOICES, ids=" ".join)
 def chosen(
     request: pytest.FixtureRequest, streamfactory: Callable[..., Outcome]
 ) -> Path:
@@ -190,7 +191,10 @@ def installed(folder: Path) -> dict[str, str]:
     return {"PYTHONPATH": f"{site}{os.pathsep}{ROOT / 'src'}"}
 
 
-@pytest.mark.long("the kit, as on the backends of the examples")
+@pytest.mark.repeated(
+    "the command, which runs the same cases as pytest",
+    shown_by=f"{HERE}::test_every_kind_passes_the_kit[--writing --envelopes]",
+)
 @pytest.mark.parametrize("chosen", [CHOICES[0]], indirect=True, ids=" ".join)
 def test_messages_that_are_written_pass_the_quick_kit(chosen: Path) -> None:
     environment = installed(chosen)
@@ -201,7 +205,17 @@ def test_messages_that_are_written_pass_the_quick_kit(chosen: Path) -> None:
     assert "2 passed" in tool(chosen, *mine, **environment)
 
 
-@pytest.mark.long("the whole kit, for each kind of package")
+@pytest.mark.long("the whole kit")
+@pytest.mark.parametrize(
+    "chosen",
+    sample(
+        CHOICES,
+        "the kit on parts of the package that has all",
+        shown_by=f"{HERE}::test_every_kind_passes_the_kit[--writing --envelopes]",
+    ),
+    indirect=True,
+    ids=" ".join,
+)
 def test_every_kind_passes_the_kit(chosen: Path) -> None:
     tested = tool(chosen, sys.executable, "-m", "pytest", "-q", **installed(chosen))
     assert re.search(r"\n\d+ passed, \d+ skipped in ", tested)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.decoders import decoding
+from tests.proving.generated import cases
 
 from streamfactory.arrowipc.columns import plain_batches
 from streamfactory.decoders.arrow import streamfactory_decoder
@@ -233,7 +234,9 @@ def test_what_follows_a_message_makes_it_bad(write: Any) -> None:
         assert only_error(decode([whole + junk]))[0] == "malformed"
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=cases(400), deadline=None, suppress_health_check=list(HealthCheck)
+)
 @given(data=st.data())
 def test_changed_bytes_are_never_more_than_a_bad_message(data: st.DataObject) -> None:
     base = data.draw(

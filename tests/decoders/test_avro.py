@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.decoders import decoding
+from tests.proving.generated import cases
 
 from streamfactory.decoders.avro import streamfactory_decoder
 from streamfactory.decoders.avro.decoder import AvroDecoder, AvroEncoder
@@ -374,7 +375,9 @@ def unioned(value: Any) -> Any:
     return value
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=cases(150), deadline=None, suppress_health_check=list(HealthCheck)
+)
 @given(made=records().filter(lambda found: _is_valid(found[0])), data=st.data())
 def test_made_up_rows_are_read_as_fastavro_reads_them(
     made: tuple[Any, st.SearchStrategy[Any]], data: st.DataObject
@@ -399,7 +402,9 @@ def test_made_up_rows_are_read_as_fastavro_reads_them(
     )
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=cases(200), deadline=None, suppress_health_check=list(HealthCheck)
+)
 @given(
     made=records(depth=2).filter(lambda found: _is_valid(found[0])),
     data=st.data(),

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.decoders.decoding import decode, options
+from tests.proving.generated import cases
 
 from streamfactory.decoders import csv, json, text
 from streamfactory.decoders.columns.casting import Casting
@@ -74,7 +75,7 @@ DECIMALS = [
 ]
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 @given(numerals(), st.sampled_from(DECIMALS), st.booleans())
 @example("3.4e38", pa.decimal128(38, 2), False)
 @example("1" + "0" * 400, pa.decimal128(38, 2), False)

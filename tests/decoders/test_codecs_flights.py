@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow("336,776 rows there and back")
 
 FLIGHTS = 336_776
-MORE = pytest.mark.long("the same flights once more")
+LARGE = pytest.mark.repeated(
+    "the same flights in larger batches",
+    shown_by="tests/decoders/test_codecs_flights.py::test_flights_come_back_as_they_were[csv]",
+)
+MORE = pytest.mark.long("the same flights in one more format")
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +60,7 @@ def template(names: list[str]) -> str:
     [
         pytest.param(json_format(), 10_000, id="json"),
         pytest.param(csv_format(), 100_000, id="csv"),
-        pytest.param(json_format(), 100_000, id="json large", marks=MORE),
+        pytest.param(json_format(), 100_000, id="json large", marks=LARGE),
         pytest.param(text_format(), 100_000, id="text", marks=MORE),
     ],
 )

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.decoders import decoding
 from tests.decoders.decoding import bad
+from tests.proving.generated import cases
 
 from streamfactory.conformance import DecoderSubject
 from streamfactory.conformance.runner import Outcome, decoder_cases, run
@@ -324,7 +325,7 @@ row = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(150), deadline=None)
 @given(
     st.lists(row, max_size=5),
     st.sampled_from(

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.decoders import decoding
+from tests.proving.generated import cases
 
 from streamfactory.conformance import DecoderSubject
 from streamfactory.conformance.runner import Outcome, decoder_cases, run
@@ -365,7 +366,7 @@ def nested(inner: st.SearchStrategy[Typed]) -> st.SearchStrategy[Typed]:
 typed = st.recursive(st.sampled_from(LEAVES), nested, max_leaves=4)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(150), deadline=None)
 @given(st.data())
 def test_rows_come_back_as_they_were(data: st.DataObject) -> None:
     columns = data.draw(st.dictionaries(names, typed, min_size=1, max_size=3))

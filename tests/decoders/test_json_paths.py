@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.decoders import decoding
+from tests.proving.generated import cases
 
 from streamfactory.decoders.json import streamfactory_decoder
 from streamfactory.decoders.json.decoder import JsonDecoder
@@ -88,7 +89,7 @@ messages = st.one_of(objects, objects, st.sampled_from(WHOLE))
 
 @pytest.mark.long("many random messages")
 @pytest.mark.slow("1,000s of made-up messages")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(150), deadline=None)
 @given(st.one_of(st.lists(messages, max_size=5), st.lists(objects, max_size=20)))
 @example([b'{"d":-0}', b"{}"])
 @example([b'{"u":NaN}', b"{}"])
@@ -115,7 +116,7 @@ def test_a_message_means_the_same_in_company_and_alone(payloads: list[bytes]) ->
             ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(st.lists(messages, max_size=4))
 def test_what_is_decoded_is_what_the_standard_library_reads(
     payloads: list[bytes],

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tests.decoders import decoding
 from tests.decoders.decoding import decode
+from tests.proving.generated import cases
 
 from streamfactory.decoders.protobuf import streamfactory_decoder
 from streamfactory.decoders.protobuf.decoder import ProtobufDecoder, ProtobufEncoder
@@ -220,7 +221,9 @@ def sorted_maps(rows: pa.RecordBatch) -> list[dict[str, Any]]:
     ]
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=cases(300), deadline=None, suppress_health_check=list(HealthCheck)
+)
 @given(data=st.data())
 def test_both_ways_of_reading_agree(everything: Types, data: st.DataObject) -> None:
     make = everything.made("All")
@@ -628,7 +631,9 @@ def in_key_order(value: Any) -> Any:
     return value
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=cases(150), deadline=None, suppress_health_check=list(HealthCheck)
+)
 @given(data=st.data())
 def test_concatenated_messages_of_any_type_are_merged_as_protobuf_does(
     tmp_path: Path, data: st.DataObject

@@ -25,6 +25,7 @@ from tests.disklog.hostile import (
     unsealed,
     use,
 )
+from tests.proving.generated import cases
 from tests.proving.numbers import (
     SCHEMA,
     HandClock,
@@ -564,7 +565,14 @@ def topics(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.parametrize("examples", sample([100, 300], "more mutations"))
+@pytest.mark.parametrize(
+    "examples",
+    sample(
+        [100, 300],
+        "more mutations",
+        shown_by="tests/disklog/test_disklog_hostile_content.py::test_a_mutated_topic_is_read_or_refused",
+    ),
+)
 def test_a_mutated_topic_is_read_or_refused(
     topics: Path, tmp_path_factory: pytest.TempPathFactory, examples: int
 ) -> None:
@@ -597,7 +605,7 @@ def use_mutated(
     assert sorted(path.name for path in root.parent.iterdir()) == ["topics", "x"]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(st.data())
 def test_what_is_decoded_is_encoded_to_the_same(data: st.DataObject) -> None:
     """A record that is taken means what it says: nothing of it is left out."""

@@ -40,7 +40,10 @@ def test_it_passes_the_kit(nats_server: Installed, tmp_path: Path) -> None:
     assert kit.passed > 3
 
 
-@pytest.mark.long("kills of writers")
+@pytest.mark.repeated(
+    "more kills than those of its own tests",
+    shown_by="tests/distributions/test_nats_distribution.py::test_its_own_tests_pass",
+)
 def test_the_command_for_authors_proves_it(
     nats_server: Installed, tmp_path: Path
 ) -> None:

@@ -22,7 +22,10 @@ def test_its_own_tests_pass(redis_server: Installed, tmp_path: Path) -> None:
     assert "skipped" not in out
 
 
-@pytest.mark.long("both commands, each in a process of its own")
+@pytest.mark.repeated(
+    "the commands on Redis as on NATS",
+    shown_by="tests/distributions/test_nats_distribution.py::test_commands_copy_and_publish",
+)
 def test_commands_copy_and_publish(redis_server: Installed, tmp_path: Path) -> None:
     found = journeys.publish_and_copy(redis_server, "redis", tmp_path)
     assert found["first"]["rows"] == found["copied"]["rows"] == ROWS
@@ -32,7 +35,10 @@ def test_commands_copy_and_publish(redis_server: Installed, tmp_path: Path) -> N
     assert found["described"]["name"] == "redis"
 
 
-@pytest.mark.long("the whole kit")
+@pytest.mark.repeated(
+    "the kit, which the older wheel for Redis passes, too",
+    shown_by="tests/distributions/test_older_distribution.py::test_a_backend_of_22_november_passes_the_kit_without_another_warning",
+)
 def test_it_passes_the_kit(redis_server: Installed, tmp_path: Path) -> None:
     kit = journeys.run_kit(redis_server, "redis", tmp_path)
     assert kit.failed == []
@@ -40,14 +46,20 @@ def test_it_passes_the_kit(redis_server: Installed, tmp_path: Path) -> None:
     assert kit.passed > 3
 
 
-@pytest.mark.long("kills of writers")
+@pytest.mark.repeated(
+    "more kills than those of its own tests",
+    shown_by="tests/distributions/test_redis_distribution.py::test_its_own_tests_pass",
+)
 def test_the_command_for_authors_proves_it(
     redis_server: Installed, tmp_path: Path
 ) -> None:
     assert prove_one(redis_server, "redis", tmp_path, rounds=10).good
 
 
-@pytest.mark.long("starts a Spark")
+@pytest.mark.repeated(
+    "Spark on Redis as on NATS",
+    shown_by="tests/distributions/test_nats_distribution.py::test_spark_reads_and_writes_it",
+)
 def test_spark_reads_and_writes_it(
     redis_server: Installed, own_spark: None, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ import pyarrow.dataset as ds
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.proving.generated import cases
 
 import streamfactory
 from streamfactory import engines
@@ -94,7 +95,7 @@ POLARS = trees(
 )
 RANDOM = functools.partial(
     settings,
-    max_examples=150,
+    max_examples=cases(150),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 

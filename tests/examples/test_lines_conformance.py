@@ -39,7 +39,10 @@ def test_the_example_that_reads_passes_the_quick_kit() -> None:
     assert " failed" not in printed("conformance", *LINES, "--quick")
 
 
-@pytest.mark.long("the slow cases")
+@pytest.mark.repeated(
+    "the slow cases, on the example that only reads",
+    shown_by="tests/examples/test_lines_conformance.py::test_the_example_that_writes_passes_the_kit",
+)
 def test_the_example_that_reads_passes_the_slow_cases() -> None:
     slow = [word for case in slow_cases() for word in ("--only", case.name)]
     assert " failed" not in printed("conformance", *LINES, *slow)
@@ -52,7 +55,7 @@ def test_the_example_that_writes_passes_the_kit() -> None:
 
 @pytest.mark.long("kills processes")
 def test_the_example_that_writes_is_proved() -> None:
-    assert printed("prove", *LEDGER, "--rounds", "4") == "lost=0 twice=0"
+    assert printed("prove", *LEDGER, "--rounds", "3") == "lost=0 twice=0"
 
 
 def test_the_page_shows_the_example_as_it_is() -> None:

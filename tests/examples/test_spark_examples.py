@@ -60,7 +60,10 @@ def test_three_spark_writers_and_a_notebook(
     assert texts == [[f"{counts}\n"], ["0 new rows\n"]]
 
 
-@pytest.mark.long("a stateful query")
+@pytest.mark.repeated(
+    "called, and not run as a script",
+    shown_by="tests/examples/test_spark_examples.py::test_sensors_run_as_a_script",
+)
 def test_sensors_are_averaged_in_windows(
     utc: SparkSession, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -74,7 +77,10 @@ def test_sensors_run_as_a_script(tmp_path: Path) -> None:
     assert printed(run(SENSORS, tmp_path)) == shown(SENSORS)
 
 
-@pytest.mark.long("a Spark of its own")
+@pytest.mark.repeated(
+    "run as a script, and not called",
+    shown_by="tests/examples/test_spark_examples.py::test_three_spark_writers_and_a_notebook",
+)
 @pytest.mark.usefixtures("own_spark")
 def test_writers_run_as_a_script(flight_server: ServerProcess, tmp_path: Path) -> None:
     said = run(WRITERS, tmp_path, flight_server.location)

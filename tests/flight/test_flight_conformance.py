@@ -56,7 +56,10 @@ def _certificates() -> Path:
     return folder
 
 
-@pytest.mark.long("parts of the kit once more, over TLS")
+@pytest.mark.repeated(
+    "parts of the kit once more, over TLS",
+    shown_by="tests/flight/test_flight_conformance.py::test_the_server_of_the_tls_harness_speaks_tls",
+)
 def test_connections_over_tls_behave_as_without() -> None:
     """TLS is seen where connections are made, break, are closed and are forked, where
     files and secrets are passed on, and once for rows in each direction."""

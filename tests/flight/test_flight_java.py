@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from tests.flight.conftest import stream
 from tests.proving.maven import java_peer
+from tests.proving.tiers import sample
 
 import streamfactory
 from streamfactory.backends.flight.protocol import messages as m
@@ -38,7 +39,14 @@ def arrow_java(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return java_peer(SOURCE, tmp_path_factory.mktemp("classes"))
 
 
-@pytest.fixture(scope="module", params=["memory", "path"])
+@pytest.fixture(
+    scope="module",
+    params=sample(
+        ["memory", "path"],
+        "topics on disk, which a client does not see",
+        shown_by="tests/flight/test_flight_java.py::test_java_lists_flights",
+    ),
+)
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ServerProcess]:

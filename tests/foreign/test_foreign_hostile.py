@@ -50,7 +50,14 @@ def patched(path: Path, at: int, form: str, *values: int) -> Path:
 
 
 @pytest.mark.slow("many damaged files")
-@pytest.mark.parametrize("files", sample([400, 1200], "more damaged files"))
+@pytest.mark.parametrize(
+    "files",
+    sample(
+        [400, 1200],
+        "more damaged files",
+        shown_by="tests/foreign/test_foreign_hostile.py::test_damaged_files_are_reported_without_a_crash",
+    ),
+)
 def test_damaged_files_are_reported_without_a_crash(files: int, tmp_path: Path) -> None:
     command = [sys.executable, "-X", "faulthandler", "-m", "tests.foreign.mangle"]
     done = subprocess.run(

@@ -73,12 +73,23 @@ def suite(
     return found
 
 
-def test_test_and_rest_together_run_each_test_once(suite: dict[str, Any]) -> None:
+def test_each_test_is_in_one_of_the_three_tiers(suite: dict[str, Any]) -> None:
     counts = {
         name: sum(tier != "quick" for tier in one["tiers"])
         for name, one in suite.items()
     }
     assert {name for name, count in counts.items() if count != 1} == set()
+
+
+def test_what_a_test_repeats_is_shown_by_a_test_of_continuous_integration(
+    suite: dict[str, Any],
+) -> None:
+    run = {name for name, one in suite.items() if {"test", "rest"} & {*one["tiers"]}}
+    run |= {name.partition("[")[0] for name in run}
+    repeated = {
+        name: test for name, one in suite.items() for test in one.get("repeats", ())
+    }
+    assert {name: test for name, test in repeated.items() if test not in run} == {}
 
 
 def test_the_default_tier_has_every_real_component(suite: dict[str, Any]) -> None:
@@ -172,6 +183,23 @@ def test_a_long_or_slow_test_states_its_reason(
     *, marker: pytest.MarkDecorator, good: bool
 ) -> None:
     assert tiers.has_reason(marker.mark) is good
+
+
+@pytest.mark.parametrize(
+    ("marker", "test"),
+    [
+        (pytest.mark.repeated("over TLS", shown_by="a.py::test_a"), "a.py::test_a"),
+        (pytest.mark.repeated("over TLS"), None),
+        (pytest.mark.repeated(" ", shown_by="a.py::test_a"), None),
+        (pytest.mark.repeated(shown_by="a.py::test_a"), None),
+        (pytest.mark.repeated("over TLS", shown_by="another test"), None),
+        (pytest.mark.repeated("over TLS", shown_by="a.py::test_a", n=1), None),
+    ],
+)
+def test_a_repeated_test_names_what_it_repeats(
+    marker: pytest.MarkDecorator, test: str | None
+) -> None:
+    assert tiers.repeats(marker.mark) == test
 
 
 def test_shares_have_each_file_once(suite: dict[str, Any]) -> None:

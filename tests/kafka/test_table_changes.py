@@ -52,7 +52,10 @@ def test_a_copied_table_is_upserts_and_tombstones_by_key(
     assert any(TOMBSTONE in numbers for numbers in wanted.values())
 
 
-@pytest.mark.long("drivers of Spark are killed")
+@pytest.mark.repeated(
+    "drivers of Spark are killed, with changes as rows",
+    shown_by="tests/kafka/test_kafka_writing_spark.py::test_rows_survive_tasks_and_drivers_that_are_killed",
+)
 @pytest.mark.usefixtures("own_spark")
 def test_changes_survive_pipelines_that_are_killed(
     kafka: Addresses, tmp_path: Path

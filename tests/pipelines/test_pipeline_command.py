@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.pipelines.conftest import SINK
+from tests.proving.tiers import sample
 
 from streamfactory.spark.versions import ADMISSION
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     Start = Callable[..., subprocess.Popen[str]]
 
+HERE = "tests/pipelines/test_pipeline_command.py"
 # Each test starts Spark, which a busy machine takes its time for.
 DEADLINE = 400.0
 
@@ -132,7 +134,14 @@ def test_a_terminal_sees_one_line_that_changes(works: Works, start: Start) -> No
 
 
 @pytest.mark.long("starts a Spark of its own")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number",
+    sample(
+        [signal.SIGTERM, signal.SIGINT],
+        "one more signal",
+        shown_by=f"{HERE}::test_a_signal_lets_the_batch_finish",
+    ),
+)
 def test_a_signal_lets_the_batch_finish(
     works: Works, start: Start, number: signal.Signals
 ) -> None:

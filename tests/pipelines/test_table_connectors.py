@@ -12,11 +12,13 @@ from tests.proving.drivers import Driver, forget_commit
 from tests.proving.java import java_or_skip
 from tests.proving.sessions import Topic
 from tests.proving.skipping import skip_or_fail
+from tests.proving.tiers import sample
 from tests.tables.writers.building import Unavailable, environment
 
 from streamfactory.wiring.streams.stream import open_stream
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 MODULE: Final = "tests.pipelines.connector_driver"
@@ -38,6 +40,7 @@ format = "iceberg"
 path = "lake.db.rows"
 [spark]
 """
+HERE: Final = "tests/pipelines/test_table_connectors.py"
 KILLS: Final = (
     ("before", "iceberg", 1),
     ("after", "delta", 0),
@@ -58,9 +61,18 @@ def python() -> str:
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.long("starts seven Sparks of its own")
-def test_tables_have_each_row_once_however_often_the_pipeline_is_killed(
-    python: str, tmp_path: Path
+@pytest.mark.long("starts five Sparks of its own")
+@pytest.mark.parametrize(
+    "kills",
+    sample(
+        [KILLS[:3], KILLS[3:]],
+        "three more Sparks of its own, killed at other steps",
+        shown_by=f"{HERE}::test_tables_have_each_row_once_where_a_pipeline_is_killed",
+    ),
+    ids=["first", "more"],
+)
+def test_tables_have_each_row_once_where_a_pipeline_is_killed(
+    python: str, tmp_path: Path, kills: Sequence[tuple[str, str, int]]
 ) -> None:
     source = Topic(tmp_path, "in")
     body = {"name": "in", "properties": source.options}
@@ -69,7 +81,7 @@ def test_tables_have_each_row_once_however_often_the_pipeline_is_killed(
     (tmp_path / "p.toml").write_text(PIPELINE + settings)
     Driver(tmp_path, MODULE, "create", python=python).succeed()
     rows = 0
-    for number, (where, table, passes) in enumerate(KILLS):
+    for number, (where, table, passes) in enumerate(kills):
         for _ in range(2):
             source.put(pa.table({"id": pa.arange(rows, rows + ROWS)}))
             rows += ROWS

@@ -1,13 +1,16 @@
 """Tiers of the suite: which command runs a test, and what each tier costs.
 
-``pytest --tier test`` runs every test that is not marked ``long``, and ``--tier rest``
-the long ones. ``--tier quick`` runs those of ``test`` that start no server and no
-Spark, use no network and are not marked ``slow``. Without the option pytest runs all.
-The root ``conftest.py`` calls the functions here.
+``pytest --tier test`` runs every test that is marked neither ``long`` nor
+``repeated``, ``--tier rest`` the long ones, and ``--tier repeated`` the repeated ones.
+``--tier quick`` runs those of ``test`` that start no server and no Spark, use no
+network and are not marked ``slow``. Without the option pytest runs all. The root
+``conftest.py`` calls the functions here.
 
 A test is long or slow because its author marked it, with the reason:
-``@pytest.mark.long("40 kills of a broker")``. Which real component a test starts
-follows from its fixtures.
+``@pytest.mark.long("40 kills of a broker")``. A repeated test shows a claim once more
+that another test of ``test`` or ``rest`` shows, which its marker names:
+``@pytest.mark.repeated("the kit over TLS", shown_by="tests/x/test_y.py::test_z")``.
+Which real component a test starts follows from its fixtures.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parents[2]
 COLLECTED: Final = pytest.StashKey[dict[str, Any]]()
 """What `describe` answers for all tests that pytest collected, of any tier."""
-NAMED: Final = 40
+NAMED: Final = 200
 """Tests that a report names, which are the slowest and the dearest."""
 PRINTED: Final = 15
 """Those of the slowest that are printed."""
@@ -98,6 +101,7 @@ TIERS: Final = {
     "quick": Tier("make quick", 2),
     "test": Tier("make test", 8),
     "rest": Tier("make test-all", 20),
+    "repeated": Tier("make prove PATHS=repeated", 30),
 }
 
 
@@ -139,16 +143,13 @@ def mark(items: Iterable[pytest.Item]) -> None:
     """Derive each test's components and its xdist group from its fixtures.
 
     Raises:
-        pytest.UsageError: A test is marked long or slow without a reason.
+        pytest.UsageError: A test is marked long, slow or repeated without a reason,
+            or repeated without the test that it repeats.
     """
     for item in items:
         markers = list(item.iter_markers())
         for marker in markers:
-            if marker.name in {"long", "slow"} and not has_reason(marker):
-                msg = (
-                    f"{item.nodeid}: @pytest.mark.{marker.name} needs a reason, a text"
-                )
-                raise pytest.UsageError(msg)
+            _check(item, marker)
         names = getattr(item, "fixturenames", ())
         shared = [one for name, one in FIXTURES.items() if name in names]
         components = {one.component for one in shared} - {None}
@@ -161,6 +162,15 @@ def mark(items: Iterable[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(_series(groups[0], item.path)))
 
 
+def _check(item: pytest.Item, marker: pytest.Mark) -> None:
+    if marker.name in {"long", "slow"} and not has_reason(marker):
+        msg = f"{item.nodeid}: @pytest.mark.{marker.name} needs a reason, a text"
+        raise pytest.UsageError(msg)
+    if marker.name == "repeated" and repeats(marker) is None:
+        msg = f"{item.nodeid}: @pytest.mark.repeated needs a reason, and shown_by=TEST"
+        raise pytest.UsageError(msg)
+
+
 def _series(group: str, path: Path) -> str:
     if group != "runs":
         return group
@@ -168,6 +178,8 @@ def _series(group: str, path: Path) -> str:
 
 
 def _tiers(markers: set[str], components: set[str | None]) -> frozenset[str]:
+    if "repeated" in markers:
+        return frozenset({"repeated"})
     if "long" in markers:
         return frozenset({"rest"})
     if components or markers & {"network", "slow"}:
@@ -198,13 +210,28 @@ def has_reason(marker: pytest.Mark) -> bool:
     return False
 
 
+def repeats(marker: pytest.Mark) -> str | None:
+    """The test that shows what a repeated test shows once more.
+
+    Returns:
+        Its name, as pytest writes it, with or without the brackets of a case; None if
+        the marker has no reason or names no test.
+    """
+    match marker.args, marker.kwargs:
+        case (str(reason),), {"shown_by": str(test), **others} if not others:
+            return test if reason.strip() and "::" in test else None
+    return None
+
+
 def describe(items: Iterable[pytest.Item]) -> dict[str, Any]:
-    """Of each test that `mark` has seen: its file, its tiers and its components."""
+    """Of each test that `mark` has seen: its file, its tiers, its components, and what
+    it repeats."""
     return {
         item.nodeid: {
             "file": file,
             "tiers": [tier for tier in TIERS if tier in item.stash[_TIERS]],
             "components": [one.args[0] for one in item.iter_markers("component")],
+            "repeats": [repeats(one) for one in item.iter_markers("repeated")],
         }
         for item in items
         if (file := _relative(item.path)) is not None
@@ -216,11 +243,23 @@ def _relative(path: Path) -> str | None:
     return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else None
 
 
-def sample(values: Iterable[Any], reason: str, keep: int = 1) -> list[Any]:
-    """Parameters of a test, of which all but the first few are long."""
+def sample(
+    values: Iterable[Any], reason: str, keep: int = 1, *, shown_by: str | None = None
+) -> list[Any]:
+    """Parameters of a test, of which all but the first few are long.
+
+    Args:
+        values: The parameters.
+        reason: Why the others are left out.
+        keep: So many keep the tier of their test.
+        shown_by: The others are repeated instead, and this test shows the same.
+    """
+    marker = pytest.mark.long(reason)
+    if shown_by is not None:
+        marker = pytest.mark.repeated(reason, shown_by=shown_by)
     first, *others = values
     kept, rest = [first, *others[: keep - 1]], others[keep - 1 :]
-    return [*kept, *(pytest.param(one, marks=pytest.mark.long(reason)) for one in rest)]
+    return [*kept, *(pytest.param(one, marks=marker) for one in rest)]
 
 
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.proving.generated import cases
 
 from streamfactory.conversion.conform import Conformer, conform
 from streamfactory.spi import SchemaMismatch
@@ -226,7 +227,7 @@ def moment(value: date) -> datetime:
 # --- properties -----------------------------------------------------------------------
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(st.data())
 def test_an_accepted_value_of_any_pair_of_types_is_equal_to_itself(data: Any) -> None:
     have = data.draw(kinds())
@@ -312,7 +313,7 @@ DEPTHS: dict[str, Depth] = {
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=cases(40), deadline=None)
 @given(st.data())
 def test_a_refusal_of_a_column_is_one_at_every_depth_and_the_other_way_round(
     depth: str, data: Any

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
+from tests.proving.generated import cases
 from tests.specimens import Author, Dictionary, envelopes, ids, rows, sparse
 
 import streamfactory
@@ -51,7 +52,7 @@ def by_partition(stream: Any) -> list[list[int]]:
     return found
 
 
-@limits(max_examples=60)
+@limits(max_examples=cases(60))
 @given(
     seed=st.integers(0, 2**32),
     chunks=st.lists(st.integers(0, 9), max_size=8),
@@ -73,7 +74,7 @@ def test_faulted_stream_equals_the_plain_one(
         assert stream.counters.losses == []
 
 
-@limits(max_examples=40)
+@limits(max_examples=cases(40))
 @given(
     seed=st.integers(0, 2**32),
     offsets=st.lists(st.integers(0, 30), min_size=1, max_size=30).map(sorted),

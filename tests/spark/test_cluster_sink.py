@@ -157,7 +157,10 @@ def test_of_two_attempts_at_once_one_counts(cluster: Cluster, tmp_path: Path) ->
     assert found == {"attempts": 2, **ONCE}
 
 
-@pytest.mark.long("an executor of a cluster is killed")
+@pytest.mark.repeated(
+    "an executor is killed, which a killed worker takes along",
+    shown_by="tests/spark/test_cluster_sink.py::test_a_worker_that_is_killed_loses_nothing",
+)
 def test_an_executor_that_is_killed_loses_nothing(
     cluster: Cluster, tmp_path: Path
 ) -> None:

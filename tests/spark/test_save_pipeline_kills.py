@@ -11,7 +11,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.long("drivers of Spark are killed")
+@pytest.mark.repeated(
+    "drivers of Spark are killed, with pipelines that save",
+    shown_by="tests/spark/test_save_kills.py::test_a_driver_that_is_killed_loses_nothing_and_repeats_nothing",
+)
 @pytest.mark.usefixtures("own_spark")
 def test_pipelines_killed_while_they_save_continue(tmp_path: Path) -> None:
     proof = Proof(tmp_path, 0)

@@ -35,7 +35,10 @@ def test_a_spool_passes_the_kit() -> None:
     assert not_claimed(results) == {"not claimed: redelivers"}
 
 
-@pytest.mark.long("parts of the kit over four more transports")
+@pytest.mark.repeated(
+    "parts of the kit over four more transports",
+    shown_by="tests/spool/test_spool_conformance.py::test_a_spool_passes_the_kit",
+)
 @pytest.mark.parametrize(
     "harness",
     [

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import flight, parquet
+from tests.proving.generated import cases
 from tests.reading.test_conform_depth import arrays, is_same, kinds, neighbours
 
 import streamfactory
@@ -176,7 +177,7 @@ def test_what_loses_is_refused_with_row_and_column(
 
 @pytest.mark.parametrize("way", ["put", "push"])
 @settings(
-    max_examples=100,
+    max_examples=cases(100),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -140,7 +140,14 @@ class Epochs(RuleBasedStateMachine):
         self.sink.close()
 
 
-@pytest.mark.parametrize("examples", sample([25, 80], "more orders"))
+@pytest.mark.parametrize(
+    "examples",
+    sample(
+        [25, 80],
+        "more orders",
+        shown_by="tests/writing/test_model.py::test_any_order_of_events_leaves_every_epoch_once",
+    ),
+)
 def test_any_order_of_events_leaves_every_epoch_once(examples: int) -> None:
     given = settings(max_examples=examples, stateful_step_count=30)
     run_state_machine_as_test(Epochs, settings=given)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import csv, parquet
+from tests.proving.generated import cases
 
 import streamfactory
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
@@ -173,7 +174,7 @@ _VALUES = st.text(alphabet='a"\n,', max_size=6)
 
 
 @settings(
-    max_examples=60,
+    max_examples=cases(60),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

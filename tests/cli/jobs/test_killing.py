@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow("kills commands, and runs them again")
 
+HERE = "tests/cli/jobs/test_killing.py"
 ROWS = 4000
 SMALL = "realtime.segment.flush.threshold.rows=100"
 WRITING = [point for point in POINTS if "checkpoint" not in point]
@@ -77,19 +78,26 @@ def test_publish_killed_at_a_point_continues(
     assert place.numbers("to") == [list(range(ROWS))]
 
 
-@pytest.mark.long("five kills of a command")
+@pytest.mark.long("three kills of a command")
 def test_publish_killed_at_random_continues(
     place: Place, program: Program, numbers: Path
 ) -> None:
     stream, chance = place.stream("to"), random.Random(7)
     crashes: list[dict[str, object]] = [
-        {"after": chance.uniform(0, 0.1)} for _ in range(5)
+        {"after": chance.uniform(0, 0.1)} for _ in range(3)
     ]
     assert kill_and_repeat(program, crashes, *publishing(stream, numbers)) >= 2
     assert place.numbers("to") == [list(range(ROWS))]
 
 
-@pytest.mark.parametrize("point", sample(WRITING, "two kills of a command"))
+@pytest.mark.parametrize(
+    "point",
+    sample(
+        WRITING,
+        "a copy is killed where publish is killed, too",
+        shown_by=f"{HERE}::test_publish_killed_at_a_point_continues",
+    ),
+)
 def test_copy_killed_at_a_point_continues(
     point: str, place: Place, program: Program
 ) -> None:
@@ -101,12 +109,12 @@ def test_copy_killed_at_a_point_continues(
     assert place.numbers("to") == place.numbers("from")
 
 
-@pytest.mark.long("five kills of a command")
+@pytest.mark.long("three kills of a command")
 def test_copy_killed_at_random_continues(place: Place, program: Program) -> None:
     source, sink = filled(place), place.stream("to", partitions=2)
     chance = random.Random(7)
     crashes: list[dict[str, object]] = [
-        {"after": chance.uniform(0, 0.1)} for _ in range(5)
+        {"after": chance.uniform(0, 0.1)} for _ in range(3)
     ]
     assert kill_and_repeat(program, crashes, *copying(source, sink)) >= 2
     assert place.numbers("to") == place.numbers("from")
