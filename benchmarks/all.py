@@ -49,6 +49,7 @@ TINY: Final[dict[str, Sequence[str]]] = {
     "log": ("--rounds", "1", "--only", "read", "commit"),
     "metrics": ("--rounds", "1"),
     "pipeline": _ROWS,
+    "publish": _ROWS,
     "push": ("--rounds", "1", "--megabytes", "1"),
     "routing": ("--rounds", "1"),
     "sockets": ("--rounds", "1", "--megabytes", "4"),

@@ -37,12 +37,12 @@ _TIMES: Final = ("date", "time", "timestamp", "zoned timestamp", "duration")
 
 def leaf_refusal(have: pa.DataType, want: pa.DataType) -> str | None:
     """Return why no value of a type is a value of another; None if some are."""
-    mine, other = _family(have), _family(want)
+    mine, other = family(have), family(want)
     if mine == "decimal" == other:
         return None if can_rescale(have, want) else "their scales are too far apart"
     if mine == other != "" or (mine, other) in _EXACT:
         return None
-    if mine in _TIMES and "zoned timestamp" in (mine, other):
+    if {mine, other} <= {*_TIMES} and "zoned timestamp" in (mine, other):
         return "a timestamp without time zone is not in UTC"
     if mine == "text":
         return "text is not parsed"
@@ -97,12 +97,15 @@ def _unchecked_loss(have: pa.DataType, want: pa.DataType) -> str | None:
     return None
 
 
-def _family(kind: pa.DataType) -> str:
-    """Return what the values of a type are; empty for nested and unknown types."""
+def family(kind: pa.DataType) -> str:
+    """Return what the values of a type are: a name of `FAMILIES`, or zoned timestamp.
+
+    Empty for nested and unknown types.
+    """
     types = pa.types
     if types.is_timestamp(kind):
         return "timestamp" if kind.tz is None else "zoned timestamp"
-    for name, belongs in _FAMILIES:
+    for name, belongs in FAMILIES:
         if belongs(kind):
             return name
     return ""
@@ -125,7 +128,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
     )
 
 
-_FAMILIES: Final = (
+FAMILIES: Final = (
     ("flag", pa.types.is_boolean),
     ("integer", pa.types.is_integer),
     ("floating", pa.types.is_floating),

@@ -6,7 +6,8 @@ come from the declarations, the help of commands from the commands themselves, t
 support table from the last proof of each built-in, which ``support/`` keeps, the table
 of versions from the recorded runs of ``make matrix``, which ``versions.json`` keeps,
 tables of speed from ``benchmarks.json``, which ``make bench`` writes, the calls between
-streams and backends from calls that are recorded (``frames.py``).
+streams and backends from calls that are recorded (``frames.py``), the table of
+conversions from the rules that convert rows (``conversion_reference.py``).
 
     python docs/reference.py          write
     python docs/reference.py --prove  run the conformance kit first, and keep its proof
@@ -31,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import pictures
 from contract_reference import contract
+from conversion_reference import conversions
 from error_reference import error_sections
 from frames import frames
 from measured import tables
@@ -419,6 +421,7 @@ _GENERATORS: Final[Mapping[str, Callable[[], str]]] = {
     "connectors": _connectors,
     "guarantees": _guarantees,
     "contract": contract,
+    "conversions": conversions,
     "errors": error_sections,
     "python-api": python_api,
     "help": _help,

@@ -76,7 +76,6 @@ TABLE_OPTIONS: Final = (
         SIZE,
         default="256M",
         minimum=1024,
-        applies=_READ,
     ),
     LINKS_OPTION,
     *STORAGE_OPTIONS,

@@ -4,7 +4,8 @@ So many of them on each path: before steps of the log, at random moments of proc
 that share one, through the `file` backend, as power cuts, and as faults of a backend in
 memory. Rows out have to be rows in, each once, and in order. The path `fuzz` feeds
 3,000 times N damaged inputs to the entry points for bytes of others: `N=100` is
-300,000. The path `zoo` runs the whole kit on each broken backend once, and compares
+300,000. The path `schemas` converts rows between 1,000 times N generated pairs of
+schemas. The path `zoo` runs the whole kit on each broken backend once, and compares
 with docs/zoo.md. The path `golden` reads test data that other projects share, from the
 archives in the folder `GOLDEN`. The path `plants`, which runs only where it is named,
 plants N defects in a copy of the tree, one at a time, and counts those that no test
@@ -51,6 +52,7 @@ from tests.proving import (
 )
 from tests.proving.java import quick_options
 from tests.proving.verdict import Verdict
+from tests.reading import schema_pairs
 from tests.spark import proving as spark
 from tests.spark import save_proving as save
 from tests.spool import proving as spool
@@ -67,6 +69,7 @@ PATHS = {
     "spool": ("spools, their senders, receivers and readers", spool),
     "flight-spark": ("Spark over Flight", flight_spark),
     "fuzz": ("damaged inputs", fuzz),
+    "schemas": ("rows between generated pairs of schemas", schema_pairs),
     "golden": ("test data of other projects", golden),
     "spark": ("Spark's drivers", spark),
     "save": ("Spark's Parquet writer", save),

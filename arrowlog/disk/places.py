@@ -16,8 +16,6 @@ from streamfactory.arrowlog.disk.settings import Settings
 from streamfactory.arrowlog.disk.single import SingleWriterStorage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from streamfactory.arrowlog.disk.storage import Storage
     from streamfactory.spi import StreamConfig
 
@@ -32,11 +30,10 @@ def storage_of(config: StreamConfig) -> Storage:
     """
     path: str = config["path"]
     scheme = scheme_of(path)
-    kind = KINDS.get(scheme)
     single = bool(config["single.writer"])
     # Imported here: a local folder needs none of what object stores need.
-    if kind is not None:
-        return _object_storage(config, kind)
+    if scheme in KINDS:
+        return object_storage(config)
     if scheme:
         from streamfactory.arrowlog.disk.filesystems import FileSystemStorage
 
@@ -58,10 +55,16 @@ def _modes(config: StreamConfig) -> Modes:
     return Modes(file, folder)
 
 
-def _object_storage(config: StreamConfig, kind: Mapping[str, str]) -> Storage:
+def object_storage(config: StreamConfig) -> Storage:
+    """Create the storage of a ``path`` that is a URL of an object store.
+
+    Raises:
+        NotInstalled: plugin.
+    """
     from streamfactory.arrowlog.disk.objectclient import ObjectOptions
     from streamfactory.arrowlog.disk.objects import ObjectStorage
 
+    kind = KINDS[scheme_of(config["path"])]
     client: dict[str, Any] = {
         name: config[key] for key, name in kind.items() if key in config
     }

@@ -2,7 +2,8 @@
 
 A stream is a snapshot of the table, then the changes of each commit. Where the change
 data feed of the table is on, updates and deletes are read from it; without it, commits
-that only add rows are read. Read-only. See `streamfactory.tables` for offsets.
+that only add rows are read. Rows are appended: each epoch is a commit. See
+`streamfactory.tables` for offsets.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ def streamfactory_backend() -> Backend:
     """The descriptor."""
     return Backend(
         name="delta",
-        doc="Delta Lake tables: a snapshot, then the changes of each commit.",
+        doc="Delta Lake tables: a snapshot, then the changes of each commit; appends.",
         spi_level=1,
         consumer_factory=import_later(f"{__name__}.reading", "DeltaConsumerFactory"),
+        producer_factory=import_later(f"{__name__}.writing", "DeltaProducerFactory"),
         options=OPTIONS,
         translate=import_later(f"{__name__}.errors", "TRANSLATION"),
         check_options=check_options,

@@ -68,10 +68,12 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """What a reader must support."""
+    """What a reader must support, and a writer."""
 
     version: int
     features: frozenset[str]
+    writer_version: int = 0
+    writer_features: frozenset[str] = frozenset()
 
 
 class Damaged(ValueError):
@@ -129,7 +131,7 @@ def metadata_of(body: Mapping[str, Any]) -> Metadata:
 
 
 def protocol_of(body: Mapping[str, Any]) -> Protocol:
-    """What a reader must support.
+    """What a reader must support, and a writer.
 
     Raises:
         Damaged: A part of it is of another type.
@@ -138,7 +140,27 @@ def protocol_of(body: Mapping[str, Any]) -> Protocol:
     features = body.get("readerFeatures") or []
     if version is None or not isinstance(features, list):
         _refuse("protocol", body)
-    return Protocol(version, frozenset(map(str, features)))
+    writer = body.get("writerFeatures") or []
+    if not isinstance(writer, list):
+        _refuse("protocol", body)
+    return Protocol(
+        version,
+        frozenset(map(str, features)),
+        _number(body, "minWriterVersion", 1 << 31) or 0,
+        frozenset(map(str, writer)),
+    )
+
+
+def writer_of(body: Mapping[str, Any]) -> tuple[str, int]:
+    """The application that an action ``txn`` names, and its version.
+
+    Raises:
+        Damaged: A part of it is of another type.
+    """
+    version = _number(body, "version", _MOST)
+    if version is None:
+        _refuse("txn", body)
+    return _text(body, "appId"), version
 
 
 def time_of(body: Mapping[str, Any]) -> int | None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import uuid
 from typing import TYPE_CHECKING, Final
 
+import pyarrow.parquet as pq
 from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
 
 from streamfactory.tables.harness import NUMBERS, TableHarness, numbers_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    import pyarrow as pa
 
 _HOOKS: Final = PostCommitHookProperties(
     create_checkpoint=False, cleanup_expired_logs=False
@@ -41,6 +45,21 @@ class DeltaHarness(TableHarness):
         write_deltalake(
             self._table, rows, mode="append", post_commithook_properties=_HOOKS
         )
+
+    def rows(self, numbers: Sequence[int]) -> pa.RecordBatch:
+        """Rows for a writer."""
+        return numbers_table(numbers).to_batches()[0]
+
+    def visible(self) -> Mapping[int, Sequence[int]]:
+        """The rows of all files that the log names, commit by commit."""
+        found: list[int] = []
+        for commit in sorted((self._path / "_delta_log").glob("*.json")):
+            for line in commit.read_text().splitlines():
+                added = json.loads(line).get("add")
+                if added is not None:
+                    table = pq.read_table(self._path / added["path"])
+                    found += table.column("number").to_pylist()
+        return {0: found}
 
     def recreate(self) -> None:
         shutil.rmtree(self._path)

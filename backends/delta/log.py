@@ -18,6 +18,7 @@ from streamfactory.backends.delta.actions import (
     metadata_of,
     protocol_of,
     time_of,
+    writer_of,
 )
 from streamfactory.spi import FormatRefused, OffsetOutOfRange, Unsupported
 from streamfactory.tables import Kept, Oldest, missing_table, parse_json
@@ -47,6 +48,8 @@ class Actions:
     cdc: list[File] = field(default_factory=list)
     metadata: Metadata | None = None
     protocol: Protocol | None = None
+    writers: Mapping[str, int] = field(default_factory=dict)
+    """Versions of applications, by their ids: actions ``txn``."""
     sidecars: list[str] = field(default_factory=list)
     """Paths of the other files of a checkpoint."""
 
@@ -197,6 +200,7 @@ def gathered(version: int, found: Iterator[tuple[str, Mapping[str, Any]]]) -> Ac
     lists: dict[str, list[File]] = {"add": [], "remove": [], "cdc": []}
     metadata = protocol = time_ms = None
     sidecars: list[str] = []
+    writers: dict[str, int] = {}
     try:
         for name, body in found:
             if name in lists:
@@ -207,6 +211,9 @@ def gathered(version: int, found: Iterator[tuple[str, Mapping[str, Any]]]) -> Ac
                 protocol = protocol_of(body)
             elif name == "commitInfo":
                 time_ms = time_of(body)
+            elif name == "txn":
+                writer, number = writer_of(body)
+                writers[writer] = number
             elif name == "sidecar":
                 sidecars.append(str(body.get("path")))
     except Damaged as error:
@@ -217,6 +224,7 @@ def gathered(version: int, found: Iterator[tuple[str, Mapping[str, Any]]]) -> Ac
         **lists,
         metadata=metadata,
         protocol=protocol,
+        writers=writers,
         sidecars=sidecars,
     )
 

@@ -32,6 +32,13 @@ _STATED: Final = (
     "protocol.minReaderVersion",
     "protocol.readerFeatures",
 )
+_WRITTEN: Final = (
+    *_STATED,
+    "protocol.minWriterVersion",
+    "protocol.writerFeatures",
+    "txn.appId",
+    "txn.version",
+)
 _FILES: Final = (
     "add.path",
     "add.partitionValues",
@@ -81,15 +88,34 @@ def stated(log: DeltaLog, version: int) -> Metadata:
         FormatRefused: permanent; the table requires what is unsupported.
         OffsetOutOfRange: data_loss; the log was cleaned.
     """
+    return _stated(log, version, _STATED)[0]
+
+
+def written(
+    log: DeltaLog, version: int
+) -> tuple[Metadata, Protocol, Mapping[str, int]]:
+    """What the log states of the table and of its writers. Raises as `stated` does.
+
+    Returns:
+        The metadata, the protocol, and the versions of applications by their ids.
+    """
+    return _stated(log, version, _WRITTEN)
+
+
+def _stated(
+    log: DeltaLog, version: int, columns: tuple[str, ...]
+) -> tuple[Metadata, Protocol, Mapping[str, int]]:
     metadata, protocol = None, None
-    for actions in _history(log, version, _STATED):
+    writers: dict[str, int] = {}
+    for actions in _history(log, version, columns):
         metadata = actions.metadata or metadata
         protocol = actions.protocol or protocol
+        writers |= actions.writers
     if metadata is None or protocol is None:
         what = "the log states no columns or no protocol of the table"
         raise damaged(version, what)
     check_protocol(version, protocol)
-    return metadata
+    return metadata, protocol, writers
 
 
 def live_files(log: DeltaLog, version: int) -> list[File]:

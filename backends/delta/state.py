@@ -110,6 +110,11 @@ class State:
         return found
 
 
+def schema_of(text: str) -> pa.Schema:
+    """The columns of a schema in JSON, of a table without column mapping."""
+    return _schema(0, text, mapped=False)
+
+
 def _schema(version: int, text: str, *, mapped: bool) -> pa.Schema:
     try:
         found = _type(json.loads(text), 0, mapped=mapped)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
+from tests.tables.states import Fixture
 from tests.tables.streams import table_properties
 
 import streamfactory
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
 Columns = dict[str, int]
 """The id of each column by its name."""
 FIRST: Columns = {"number": 5}
+HUDI_COLUMNS = (
+    "_hoodie_commit_time",
+    "_hoodie_record_key",
+    "_hoodie_partition_path",
+)
 
 
 class Table:
@@ -93,6 +99,35 @@ def schema(columns: Columns) -> dict[str, Any]:
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
     return Table(tmp_path)
+
+
+def test_a_table_that_hudi_evolved_is_read_right_or_refused(tmp_path: Path) -> None:
+    """Hudi's own writer renamed a column, dropped another and added it again."""
+    fixture = Fixture("hudi-evolved", tmp_path)
+    properties = table_properties("hudi", fixture.folder)
+    refused: dict[str, str] = {}
+    for number in range(len(fixture.states)):
+        state = fixture.show(number)
+        wanted = [{**row} for row in state.rows]
+        names = [n for n in wanted[0] if n not in ("at", "price", *HUDI_COLUMNS)]
+        try:
+            found = _read(properties, names)
+        except FormatRefused as error:
+            refused[state.name] = error.what
+            names = ["city", "id", "ts"]  # columns that were not changed
+            found = _read(properties, names)
+        rows = [tuple(row[name] for name in names) for row in wanted]
+        assert found == sorted(rows, key=str), state.name
+    names = ["rename", "renamed", "drop", "dropped", "add", "added again"]
+    assert list(refused) == names
+    assert all("cannot be matched by name" in what for what in refused.values())
+
+
+def _read(properties: dict[str, str], names: list[str]) -> list[tuple[Any, ...]]:
+    """Values of some columns, sorted as text."""
+    with streamfactory.open(properties, follow=False, columns=names) as stream:
+        rows = [row for batch in stream for row in batch.rows.to_pylist()]
+    return sorted((tuple(row[name] for name in names) for row in rows), key=str)
 
 
 CHANGES = {

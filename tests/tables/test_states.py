@@ -17,7 +17,8 @@ import streamfactory
 if TYPE_CHECKING:
     from pathlib import Path
 
-HUDI = sorted(path.stem for path in DATA.glob("hudi-*.zip"))
+EVOLVED = "hudi-evolved"  # hudi-rs matches its columns by name: test_hudi_evolution.py
+HUDI = sorted({path.stem for path in DATA.glob("hudi-*.zip")} - {EVOLVED})
 ICEBERG = sorted(path.stem for path in DATA.glob("iceberg-*.zip"))
 
 

@@ -27,6 +27,7 @@ SMALL = {
     "hoodie.index.bloom.num_entries": "50",
     "hoodie.bloom.index.filter.type": "SIMPLE",
 }
+_EVOLVES = "hoodie.schema.on.read.enable"
 ALONE = {
     "hoodie.metadata.enable": "false",
     "hoodie.clean.automatic": "false",
@@ -121,9 +122,22 @@ class Table:
         ).collect()
         self.keep(name)
 
+    def alter(self, name: str, change: str) -> None:
+        """Changes the columns of the table by its ids and keeps the state."""
+        table = self.options["hoodie.table.name"]
+        self.spark.sql(
+            f"CREATE TABLE IF NOT EXISTS {table} USING hudi LOCATION '{self.path}'"
+        )
+        self.spark.sql(f"ALTER TABLE {table} {change}")
+        self.keep(name)
+
     def keep(self, name: str) -> None:
         """Keeps the state, with the rows that Hudi reads."""
-        frame = self.spark.read.format("hudi").load(str(self.path))
+        self.spark.catalog.clearCache()
+        reader = self.spark.read.format("hudi")
+        if _EVOLVES in self.options:
+            reader = reader.option(_EVOLVES, "true")
+        frame = reader.load(str(self.path))
         rows = [row.asDict() for row in frame.collect()]
         # Where a row's file lies changes with clustering and says nothing to a test.
         for row in rows:
@@ -260,6 +274,37 @@ def defaults(spark: SparkSession, path: Path) -> Table:
     return table
 
 
+def evolved(spark: SparkSession, path: Path) -> Table:
+    """A column that is renamed, and one that is dropped and added again."""
+    spark.sql(f"SET {_EVOLVES}=true")
+    table = Table(
+        spark,
+        path,
+        "COPY_ON_WRITE",
+        partitioned="no",
+        hoodie__schema__on__read__enable="true",
+        # Each insert is a file group of its own.
+        hoodie__parquet__small__file__limit="0",
+        **ALONE,
+        **SMALL,
+    )
+    del table.options["hoodie.datasource.write.reconcile.schema"]
+    columns = f"{COLUMNS}, note string"
+    first = [row(1, "rome", "a", 1, "old"), row(2, "oslo", "b", 1, "old")]
+    table.write("insert", "insert", first, columns)
+    table.alter("rename", "RENAME COLUMN name TO title")
+    columns = columns.replace("name", "title")
+    table.write("renamed", "insert", [row(3, "rome", "c", 2, "old")], columns)
+    table.alter("drop", "DROP COLUMN note")
+    lacks = columns.replace(", note string", "")
+    table.write("dropped", "insert", [row(4, "rome", "d", 3)], lacks)
+    table.alter("add", "ADD COLUMNS (note string)")
+    table.write("added again", "insert", [row(5, "oslo", "e", 4, "new")], columns)
+    again = [row(n, "rome", "z", 5, "new") for n in range(1, 6)]
+    table.write("rewritten", "insert_overwrite_table", again, columns)
+    return table
+
+
 TABLES: dict[str, Callable[[SparkSession, Path], Table]] = {
     "hudi-cow": copy_on_write,
     "hudi-mor": merge_on_read,
@@ -269,6 +314,7 @@ TABLES: dict[str, Callable[[SparkSession, Path], Table]] = {
     "hudi-buckets": buckets,
     "hudi-defaults": defaults,
     "hudi-archived": archived,
+    "hudi-evolved": evolved,
     "hudi-archived-6": lambda spark, path: archived(
         spark, path, hoodie__write__table__version="6"
     ),

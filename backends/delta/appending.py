@@ -1,0 +1,259 @@
+"""Appends commits to the log of a Delta table, and what it keeps of writers.
+
+The log has two actions ``txn`` for a writer: one with its id and its last epoch, as
+other programs write them, and one that names a file below ``_streamfactory`` with its
+`Marker`. Checkpoints keep both, however many commits follow. The file is written before
+the commit that names it, and the one before it is removed afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import time
+import uuid
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, final
+
+from streamfactory.backends.delta.log import FOLDER, DeltaLog
+from streamfactory.backends.delta.replay import written
+from streamfactory.backends.delta.rules import check_writable
+from streamfactory.backends.delta.state import State, schema_of
+from streamfactory.backends.delta.types import protocol_of_new, schema_text
+from streamfactory.spi import CorruptData, StreamError
+from streamfactory.tables import TableFiles, client_options
+from streamfactory.tables.writing import Marker, WritableTable, table_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+
+    from streamfactory.backends.delta.actions import Metadata, Protocol
+    from streamfactory.backends.delta.log import Actions
+    from streamfactory.spi import StreamConfig
+    from streamfactory.tables.staging import DataFile
+    from streamfactory.tables.writing import Seen
+
+_MARKERS: Final = "_streamfactory"
+_POINTER: Final = "streamfactory:"
+"""Before a writer's id: the application whose version names the file of its marker."""
+_BITS: Final = 62
+_INTERVAL: Final = "delta.checkpointInterval"
+_DEFAULT: Final = 100
+"""Commits between two checkpoints, where the table states none: as in delta-rs."""
+_ENGINE: Final = "streamfactory"
+
+_logger = logging.getLogger("streamfactory")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class DeltaSeen:
+    """A Delta table as of a version. See `Seen`."""
+
+    version: int
+    metadata: Metadata
+    protocol: Protocol
+    writers: Mapping[str, int] = field(default_factory=dict)
+    """Versions of applications, by their ids."""
+
+    @property
+    def identity(self) -> str:
+        return self.metadata.id
+
+    @property
+    def schema(self) -> pa.Schema:
+        return State(self.version, self.metadata).schema
+
+    @property
+    def columns(self) -> str:
+        return self.metadata.schema
+
+    @property
+    def partitioned(self) -> Sequence[str]:
+        return self.metadata.partitioned
+
+    def then(self, actions: Actions) -> DeltaSeen:
+        """The table behind the next commit."""
+        return replace(
+            self,
+            version=actions.version,
+            metadata=actions.metadata or self.metadata,
+            protocol=actions.protocol or self.protocol,
+            writers={**self.writers, **actions.writers}
+            if actions.writers
+            else self.writers,
+        )
+
+
+@final
+class DeltaAppender(WritableTable):
+    """Appends to one table. Thread-safe: what was seen is passed along.
+
+    Args:
+        config: Names the table.
+    """
+
+    def __init__(self, config: StreamConfig) -> None:
+        self.storage = table_storage(config)
+        self._config = config
+        self._log = DeltaLog(TableFiles.of(config), config["log.max.bytes"])
+        self._last: tuple[int, DeltaSeen] | None = None
+        """Generation of the log, and the last look."""
+
+    def look(self) -> DeltaSeen:
+        newest = self._log.newest()
+        generation, last = self._log.generation, self._last
+        seen = None if last is None or last[0] != generation else last[1]
+        if seen is None or seen.version > newest:
+            metadata, protocol, writers = written(self._log, newest)
+            seen = DeltaSeen(newest, metadata, protocol, writers)
+        for version in range(seen.version + 1, newest + 1):
+            seen = seen.then(self._log.read(version))
+        check_writable(seen.metadata, seen.protocol)
+        self._last = generation, seen
+        return seen
+
+    def create(self, schema: pa.Schema) -> None:
+        text = schema_text(schema)
+        metadata = {
+            "id": str(uuid.uuid4()),
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": text,
+            "partitionColumns": [],
+            "configuration": {},
+            "createdTime": _now(),
+        }
+        info = _info("CREATE TABLE", {})
+        actions = [info, {"protocol": protocol_of_new(text)}, {"metaData": metadata}]
+        self.storage.publish(_path(0), _lines(actions))
+
+    def parse(self, columns: str) -> pa.Schema:
+        return schema_of(columns)
+
+    def marker(self, seen: Seen, writer_id: str) -> Marker | None:
+        assert isinstance(seen, DeltaSeen)
+        number = seen.writers.get(_POINTER + writer_id)
+        if number is None:
+            return None
+        try:
+            return Marker.from_json(self.storage.read(_marker(number)))
+        except FileNotFoundError as error:
+            # A later commit of the writer removes it.
+            later = self.look()
+            if later.writers.get(_POINTER + writer_id) != number:
+                return self.marker(later, writer_id)
+            what = f"{_marker(number)!r} of the table does not exist: it has the last "
+            what += f"epoch of writer {writer_id!r}"
+            raise CorruptData(what, remedy="restore it from a backup") from error
+
+    def append(
+        self,
+        seen: Seen,
+        files: Sequence[DataFile],
+        writer_id: str | None,
+        marker: Marker | None,
+    ) -> bool:
+        assert isinstance(seen, DeltaSeen)
+        now, number = _now(), secrets.randbits(_BITS)
+        info: dict[str, Any] = {}
+        actions = [_added(one, now) for one in files]
+        if writer_id is not None and marker is not None:
+            info = {"writer": writer_id, "epoch": marker.epoch}
+            info["position"] = marker.position
+            named = {_POINTER + writer_id: number}
+            if marker.epoch is not None:
+                named[writer_id] = marker.epoch
+            actions += [_txn(name, value, now) for name, value in named.items()]
+            self.storage.publish(_marker(number), marker.to_json().encode())
+        commit = _lines([_info("WRITE", info), *actions])
+        if not self.storage.publish(_path(seen.version + 1), commit):
+            self.storage.remove([_marker(number)])
+            return False
+        self._tidy(seen, writer_id)
+        return True
+
+    def close(self) -> None:
+        self.storage.close()
+
+    def _tidy(self, seen: DeltaSeen, writer_id: str | None) -> None:
+        """After a commit, which is there whatever becomes of this."""
+        before = seen.writers.get(f"{_POINTER}{writer_id}")
+        try:
+            if before is not None:
+                self.storage.remove([_marker(before)])
+            if (seen.version + 1) % _interval(seen.metadata) == 0:
+                self._checkpoint()
+        except StreamError as error:
+            _logger.warning("%s: %s", self._config["path"], error)
+
+    def _checkpoint(self) -> None:
+        """Write a checkpoint: without them the log takes longer and longer to read."""
+        try:
+            from deltalake import DeltaTable
+
+            options = client_options(self._config)
+            DeltaTable(
+                self._config["path"], storage_options=options
+            ).create_checkpoint()
+        except Exception as error:  # noqa: BLE001 - of deltalake, or that it is missing
+            # The table is as before, and the next checkpoint is due soon.
+            text = "%s: no checkpoint was written: %s"
+            _logger.warning(text, self._config["path"], error)
+
+
+def _interval(metadata: Metadata) -> int:
+    text = metadata.configuration.get(_INTERVAL, "")
+    return max(1, int(text)) if text.isdecimal() else _DEFAULT
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _path(version: int) -> str:
+    return f"{FOLDER}/{version:020}.json"
+
+
+def _marker(number: int) -> str:
+    return f"{_MARKERS}/{number:016x}.json"
+
+
+def _lines(actions: Sequence[Mapping[str, Any]]) -> bytes:
+    lines = [json.dumps(one, separators=(",", ":")) for one in actions]
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _info(operation: str, more: Mapping[str, Any]) -> dict[str, Any]:
+    parameters = {"mode": "Append", "partitionBy": "[]"} if more else {}
+    return {
+        "commitInfo": {
+            "timestamp": _now(),
+            "operation": operation,
+            "operationParameters": parameters,
+            "isBlindAppend": True,
+            "engineInfo": _ENGINE,
+            # Makes the bytes of each commit its own: a lost reply is told by it.
+            "txnId": str(uuid.uuid4()),
+            **({_ENGINE: more} if more else {}),
+        }
+    }
+
+
+def _added(file: DataFile, now: int) -> dict[str, Any]:
+    return {
+        "add": {
+            "path": file.path,
+            "partitionValues": dict(file.values),
+            "size": file.size,
+            "modificationTime": now,
+            "dataChange": True,
+            "stats": json.dumps({"numRecords": file.rows}),
+        }
+    }
+
+
+def _txn(name: str, version: int, now: int) -> dict[str, Any]:
+    return {"txn": {"appId": name, "version": version, "lastUpdated": now}}

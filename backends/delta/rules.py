@@ -1,0 +1,58 @@
+"""Which Delta tables can be appended to: features that a writer has to support."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from streamfactory.spi import Unsupported
+
+if TYPE_CHECKING:
+    from streamfactory.backends.delta.actions import Metadata, Protocol
+
+_NEWEST: Final = 7
+"""Version of the protocol."""
+_FEATURES: Final = frozenset(
+    (
+        # Appended rows are subject to none of them without the properties below.
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",
+        "columnMapping",
+        "deletionVectors",
+        "domainMetadata",
+        "generatedColumns",
+        "identityColumns",
+        "invariants",
+        "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+    )
+)
+_IN_SCHEMA: Final = {
+    '"delta.invariants"': "invariants",
+    '"delta.generationExpression"': "generated columns",
+    '"delta.identity.': "identity columns",
+}
+_CONSTRAINT: Final = "delta.constraints."
+_MAPPING: Final = "delta.columnMapping.mode"
+
+
+def check_writable(metadata: Metadata, protocol: Protocol) -> None:
+    """Refuse a table whose rows a writer has to check or change in ways unknown here.
+
+    Raises:
+        Unsupported: misuse.
+    """
+    lacks = sorted(protocol.writer_features - _FEATURES)
+    if protocol.writer_version > _NEWEST:
+        lacks.append(f"version {protocol.writer_version} of the protocol")
+    lacks += [name for text, name in _IN_SCHEMA.items() if text in metadata.schema]
+    if any(key.startswith(_CONSTRAINT) for key in metadata.configuration):
+        lacks.append("check constraints")
+    if metadata.configuration.get(_MAPPING, "none") != "none":
+        lacks.append("column mapping")
+    if lacks:
+        what = f"the table cannot be written: it has {', '.join(lacks)}"
+        raise Unsupported(what, remedy="write it with Spark or another engine of Delta")
