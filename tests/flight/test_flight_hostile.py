@@ -122,5 +122,5 @@ def test_topic_in_memory_has_no_more_partitions_than_one_on_disk() -> None:
 def test_version_that_only_equals_one_is_refused(version: str) -> None:
     data = f'{{"v":{version},"topic":"t"}}'.encode()
     with pytest.raises(FormatRefused, match="has protocol version"):
-        decode(m.Topic, data)
-    assert decode(m.Topic, b'{"v":1,"topic":"t"}').topic == "t"
+        decode(data, m.Topic)
+    assert decode(b'{"v":1,"topic":"t"}', m.Topic).topic == "t"
