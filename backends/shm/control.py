@@ -133,17 +133,21 @@ class Control:
         self._known: tuple[int, Known] | None = None
 
     def close(self) -> None:
-        """Close the file; what is mapped goes with the object."""
+        """Close the file. Then the topic is gone, for those who still have this."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+            self.word.close()
+            self._words.release()
+            self._view.release()
+            self._map.close()  # which has a descriptor of its own
 
     @property
     def is_gone(self) -> bool:
         """Whether the topic was deleted."""
-        if self._words[DELETED_WORD]:
+        if self._file < 0 or self._words[DELETED_WORD]:
             return True
-        return self._file >= 0 and os.fstat(self._file).st_nlink == 0
+        return os.fstat(self._file).st_nlink == 0
 
     def mark_deleted(self) -> None:
         """Tell all who have mapped it that the topic is deleted."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import platform
 import sys
 import time
@@ -47,6 +46,10 @@ class Word:
     def value(self) -> int:
         return int(self._view[0])
 
+    def close(self) -> None:
+        """Release the view; the word is not used afterwards."""
+        self._view.release()
+
     def wait(self, seen: int, timeout: float) -> None:
         """Return when the word is not ``seen``, when it was woken, or after a timeout.
 
@@ -68,6 +71,3 @@ class Word:
             _CALL(_FUTEX, self._address, _WAKE, _EVERY, None, None, 0)
 
 
-def can_wake() -> bool:
-    """Whether this machine has futexes that this module calls."""
-    return _CALL is not None and hasattr(os, "fork")
