@@ -13,7 +13,9 @@ from werkzeug.exceptions import HTTPException
 
 from streamfactory.spi import (
     ErrorClass,
+    IncarnationChanged,
     MisuseError,
+    OffsetOutOfRange,
     StreamError,
     TopicNotFound,
     UnknownStream,
@@ -176,6 +178,8 @@ def _stream_error(error: StreamError) -> tuple[str, int]:
     status = 400
     if isinstance(error, UnknownStream | TopicNotFound):
         status = 404
+    elif isinstance(error, IncarnationChanged | OffsetOutOfRange):
+        status = 409  # what was asked for is not what the stream has now
     elif error.error_class is ErrorClass.TRANSIENT:
         status = 503
     elif not isinstance(error, MisuseError | ValueError):

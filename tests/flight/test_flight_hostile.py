@@ -116,3 +116,11 @@ def test_topic_in_memory_has_no_more_partitions_than_one_on_disk() -> None:
     with pytest.raises(MisuseError, match="at most 100000 partitions"):
         log.grow(2**31 - 1)
     assert len(log.bounds()) == 1
+
+
+@pytest.mark.parametrize("version", ["true", "1.0", "2", '"1"', "null", "[1]"])
+def test_version_that_only_equals_one_is_refused(version: str) -> None:
+    data = f'{{"v":{version},"topic":"t"}}'.encode()
+    with pytest.raises(FormatRefused, match="has protocol version"):
+        decode(data, m.Topic)
+    assert decode(b'{"v":1,"topic":"t"}', m.Topic).topic == "t"

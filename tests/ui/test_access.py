@@ -265,6 +265,19 @@ def test_a_group_is_reset_after_a_look_at_the_change(
     assert position(world) == [5, 0]
 
 
+def test_a_place_that_the_stream_does_not_have_is_no_failure_of_the_page(
+    world: World, serve: Serve
+) -> None:
+    browser = serve(token=TOKEN)
+    browser.log_in()
+    csrf = browser.csrf(browser.get("/group", **GROUP))
+    before = position(world)
+    refused = browser.ask("/actions/offsets", {**GROUP, "place": "2222", "csrf": csrf})
+    assert refused.status == 409
+    assert "beyond the latest offset" in refused.text
+    assert position(world) == before
+
+
 def test_a_change_that_outlasts_its_request_is_logged_when_it_was_made(
     world: World,
     serve: Serve,

@@ -86,8 +86,10 @@ def _decoded(kind: type[T], plain: Any) -> T:
     if not isinstance(plain, dict) or "v" not in plain:
         msg = f"expected a {name} message: a JSON object with its version in 'v'"
         raise FormatRefused(msg, remedy=_members(kind))
-    if (version := plain.pop("v")) != VERSION:
-        found = version if isinstance(version, int) else type(version).__name__
+    version = plain.pop("v")
+    whole = type(version) is int  # true equals 1, and so does 1.0
+    if not whole or version != VERSION:
+        found = version if whole else type(version).__name__
         msg = f"a {name} message has protocol version {found}; {VERSION} is supported"
         raise FormatRefused(msg, remedy="use the same release on both sides")
     try:

@@ -8,6 +8,7 @@ import socket
 import tempfile
 import threading
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -155,8 +156,9 @@ class SocketOpened(_Socket):
         peer, _ = self._server.accept()
         with peer:
             if _sent(peer, data):
-                peer.shutdown(socket.SHUT_WR)
-                peer.recv(1)
+                with suppress(ConnectionError):  # the reader may have ended
+                    peer.shutdown(socket.SHUT_WR)
+                    peer.recv(1)
 
     def close(self) -> None:
         self._server.close()

@@ -1,0 +1,248 @@
+"""Appends epochs to the rings of a topic. The caller has the lock of its writers."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from streamfactory.arrowlog.disk.records import WriterState
+from streamfactory.arrowlog.values import Committed
+from streamfactory.arrowlog.writers import committed_before
+from streamfactory.backends.shm.control import Known
+from streamfactory.backends.shm.layout import (
+    BLOCKS,
+    MESSAGE,
+    PADDING,
+    PINNED,
+    READING,
+    STREAM,
+    Part,
+    Record,
+    record_length,
+)
+from streamfactory.backends.shm.leases import held_by_all
+from streamfactory.backends.shm.ring import encode_rows
+from streamfactory.backends.shm.staging import StagedRows
+from streamfactory.live.schemas import has_dictionary
+from streamfactory.spi import MessageTooLarge, StreamTimeout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from streamfactory.arrowlog.values import Epoch, Staged
+    from streamfactory.backends.shm.control import Control
+    from streamfactory.backends.shm.leases import Held
+    from streamfactory.backends.shm.reader import RingReader
+    from streamfactory.backends.shm.settings import Settings
+    from streamfactory.spi import BatchValidator
+
+_PIECE: Final = 8
+"""A record takes about this part of a ring at most."""
+_POLL: Final = 0.002
+
+Write = tuple[int, Record, "pa.Buffer | None"]
+
+
+class Appender:
+    """Commits epochs.
+
+    Args:
+        folder: Of the topic.
+        control: Its control file.
+        reader: Its rings.
+        settings: How long readers are waited for.
+    """
+
+    def __init__(
+        self, folder: Path, control: Control, reader: RingReader, settings: Settings
+    ) -> None:
+        self._folder = folder
+        self._control = control
+        self._reader = reader
+        self._patience = settings.patience
+        self._kind = STREAM if has_dictionary(control.schema.types) else MESSAGE
+
+    def commit(
+        self, epoch: Epoch, validator: BatchValidator, incarnation: str, now: int
+    ) -> Committed:
+        """Append the rows of an epoch; as `Log.commit`."""
+        known = self._control.known()
+        writer = None if epoch.writer is None else known.writers.get(epoch.writer)
+        staged = StagedRows(epoch.attempts, self._folder, validator, incarnation)
+        held = committed_before(epoch, writer)
+        if held is not None:
+            staged.discard()
+            return Committed(held)
+        rows = staged.read(known.recent)
+        before = list(self._control.state().parts)
+        now = max(now, self._control.state().appended_ms)
+        parts, writes = self._placed(before, rows, now, replace_all=epoch.replace)
+        self._make_room(before, parts)
+        for partition, record, payload in writes:
+            self._reader.ring(partition).write(record, payload)
+        recent = [*known.recent, *staged.carried()]
+        writers = _with(known.writers, epoch, now)
+        self._control.publish(parts, Known(writers, recent), now)
+        staged.discard()
+        placed = {
+            number: range(old.latest, new.latest)
+            for number, (old, new) in enumerate(zip(before, parts, strict=True))
+            if new.latest > old.latest
+        }
+        return Committed(placed=placed)
+
+    def discard(
+        self, staged: Staged, validator: BatchValidator, incarnation: str
+    ) -> None:
+        """Remove the rows of a sealed attempt."""
+        StagedRows([staged], self._folder, validator, incarnation).discard()
+
+    def claimed(
+        self, before: WriterState | None, instance: str, now: int
+    ) -> WriterState:
+        """A writer that an instance has claimed."""
+        return replace(before or WriterState("", now), owner=instance, at=now)
+
+    # --- where records go -------------------------------------------------------------
+
+    def _placed(
+        self,
+        before: Sequence[Part],
+        rows: Mapping[int, Sequence[pa.RecordBatch]],
+        now: int,
+        *,
+        replace_all: bool,
+    ) -> tuple[list[Part], list[Write]]:
+        """The bounds after an epoch, and the records to write.
+
+        Raises:
+            MessageTooLarge: permanent; the rows of a partition have no room in a ring.
+        """
+        parts, writes = list(before), list[Write]()
+        if replace_all:
+            parts = [Part(p.latest, p.latest, p.head, p.head) for p in parts]
+        for partition, batches in rows.items():
+            part = parts[partition]
+            head, base = part.head, part.latest
+            for batch in self._pieces(batches):
+                payload = encode_rows(batch, dictionaries=self._kind == STREAM)
+                ring = self._reader.ring(partition)
+                padding, at = ring.place(head, payload.size)
+                if padding is not None:
+                    gap = Record(padding, at - padding, base, 0, now, 0, PADDING)
+                    writes.append((partition, gap, None))
+                length, count = record_length(payload.size), batch.num_rows
+                record = Record(
+                    at, length, base, count, now, payload.size, self._kind
+                )
+                writes.append((partition, record, payload))
+                head, base = at + length, base + count
+            if head - part.head > self._control.capacity:
+                raise self._too_large(partition, head - part.head)
+            parts[partition] = part._replace(latest=base, head=head)
+            if replace_all:
+                parts[partition] = parts[partition]._replace(tail=part.head)
+        return parts, writes
+
+    def _pieces(self, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        most, found = self._control.capacity // _PIECE, []
+        for batch in batches:
+            many = min(max(1, -(-batch.nbytes // most)), batch.num_rows)
+            step = -(-batch.num_rows // many)
+            found += [batch.slice(at, step) for at in range(0, batch.num_rows, step)]
+        return found
+
+    def _too_large(self, partition: int, size: int) -> MessageTooLarge:
+        capacity = self._control.capacity
+        msg = f"the rows of an epoch for partition {partition} take {size} bytes of its "
+        msg += f"ring, which has {capacity}"
+        remedy = "write smaller epochs, or create the topic with a larger capacity"
+        return MessageTooLarge(msg, remedy=remedy)
+
+    # --- room -------------------------------------------------------------------------
+
+    def _make_room(self, before: list[Part], parts: list[Part]) -> None:
+        """Give up the oldest records where the new ones go, and wait for readers.
+
+        The tails are moved before a byte is overwritten: who reads a record looks at
+        the tail again after its lease.
+
+        Raises:
+            StreamTimeout: transient; readers hold the bytes for too long.
+        """
+        freed: dict[int, int] = {}
+        moved = list(before)
+        for number, (old, new) in enumerate(zip(before, parts, strict=True)):
+            needed = new.head - self._control.capacity
+            if new.head > old.head and needed > 0:
+                freed[number] = needed
+            if new.head > old.head and old.tail < needed:
+                tail, earliest = self._reader.first_after(number, old, needed)
+                earliest = max(earliest, old.earliest)
+                moved[number] = old._replace(tail=tail, earliest=earliest)
+                if new.tail < tail:
+                    parts[number] = new._replace(tail=tail, earliest=earliest)
+        if moved != before:
+            if self._control.flags & BLOCKS:
+                tails = {n: p.tail for n, p in enumerate(moved) if p != before[n]}
+                self._wait(lambda: self._unread(tails), "has not read")
+            self._wait(lambda: self._pinned(freed), "holds")
+            self._control.publish(moved)
+        if freed:
+            self._wait(lambda: self._pinned(freed), "holds")
+
+    def _pinned(self, freed: Mapping[int, int]) -> str | None:
+        """The process that holds bytes which are to be overwritten."""
+        for held in held_by_all(self._folder):
+            if held.kind == PINNED and held.position < freed.get(held.partition, 0):
+                return _text(held)
+        return None
+
+    def _unread(self, tails: Mapping[int, int]) -> str | None:
+        """A reader that needs records which are to be given up, or that none reads."""
+        least: dict[int, list[Held]] = defaultdict(list)
+        for held in held_by_all(self._folder):
+            if held.kind == READING:
+                least[held.partition].append(held)
+        for number, tail in tails.items():
+            if not least[number]:
+                return f"no process (partition {number} has no reader)"
+            for held in least[number]:
+                if held.position < tail:
+                    return _text(held)
+        return None
+
+    def _wait(self, look: Callable[[], str | None], what: str) -> None:
+        deadline = time.monotonic() + self._patience
+        while (found := look()) is not None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                msg = f"a ring is full: for {self._patience:.0f} s {found} {what} rows "
+                msg += "that have to make room"
+                remedy = "let readers release batches, or read with read.mode=copy; or "
+                remedy += "raise stall.timeout.millis or the capacity of the topic"
+                raise StreamTimeout(msg, remedy=remedy)
+            time.sleep(min(_POLL, left))
+
+
+def _text(held: Held) -> str:
+    return f"process {held.process} (partition {held.partition})"
+
+
+def _with(
+    writers: Mapping[str, WriterState], epoch: Epoch, now: int
+) -> dict[str, WriterState]:
+    """The remembered writers after an epoch."""
+    found = dict(writers)
+    if epoch.writer is not None:
+        position = None if epoch.position is None else epoch.position.to_json()
+        summary = epoch.summary
+        found[epoch.writer] = WriterState(
+            epoch.instance, now, epoch.number, summary.rows, summary.sums, position
+        )
+    return found

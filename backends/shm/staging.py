@@ -1,0 +1,221 @@
+"""Stages: rows of attempts that wait for their commit, in memory or in a file."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import uuid
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, final
+
+import pyarrow as pa
+
+from streamfactory.arrowlog.carried import CarriedRows
+from streamfactory.arrowlog.checks import check_schema
+from streamfactory.arrowlog.stages import SoundStage
+from streamfactory.arrowlog.values import Staged
+from streamfactory.backends.shm.layout import STAGING
+from streamfactory.conversion.arrays import unshared
+from streamfactory.spi import BatchValidator, CorruptData, MisuseError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from streamfactory.spi import SoundRows
+
+CARRIED: Final = 1 << 20
+"""Bytes of rows up to which a sealed attempt carries them itself."""
+_ABANDONED: Final = 24 * 3600.0
+"""Seconds after which a staged file is removed: longer than any epoch takes."""
+_NAME: Final = re.compile(r"[0-9a-f]{32}\.arrow")
+_PARTITION: Final = b"partition"
+
+Parts = list[tuple[int, "SoundRows"]]
+
+
+@final
+class ShmStage(SoundStage):
+    """The rows of one attempt.
+
+    Args:
+        attempt: Its id.
+        validator: Of the topic.
+        folder: Of the topic.
+        incarnation: Of the topic.
+        check_partition: Refuses a partition that does not exist.
+    """
+
+    def __init__(
+        self,
+        attempt: str,
+        validator: BatchValidator,
+        folder: Path,
+        incarnation: str,
+        check_partition: Callable[[int], None],
+    ) -> None:
+        super().__init__(validator)
+        self._attempt = attempt
+        self._folder = folder
+        self._incarnation = incarnation
+        self._check_partition = check_partition
+        self._rows: Parts = []
+
+    def append_sound(self, partition: int, rows: SoundRows) -> None:
+        check_schema(rows.batch, self._validator.schema)
+        self._check_partition(partition)
+        if rows.num_rows:
+            # They outlive the call, and the memory may be the caller's.
+            kept = unshared(rows.batch)
+            if kept is not rows.batch:  # which may have changed since it was validated
+                rows = self._validator.validated(kept)
+            self._rows.append((partition, rows))
+
+    def seal(self, *, carried: bool = False) -> Staged:
+        rows, self._rows = self._rows, []
+        size = sum(one.nbytes for _, one in rows)
+        if carried and size <= CARRIED:
+            kept = CarriedRows(self._incarnation, self._validator.schema, rows, size)
+            return Staged(self._attempt, rows=kept)
+        name = f"{uuid.uuid4().hex}.arrow"
+        _write(self._folder / STAGING / name, self._validator.schema, rows)
+        return Staged(self._attempt, ({"name": name},))
+
+    def discard(self) -> None:
+        self._rows = []
+
+
+def _write(path: Path, schema: pa.Schema, rows: Sequence[tuple[int, SoundRows]]) -> None:
+    """Write rows to a file, whole or not at all."""
+    temporary = path.with_suffix(".tmp")
+    try:
+        with pa.OSFile(str(temporary), "wb") as sink:
+            with pa.ipc.new_stream(sink, schema) as writer:
+                for partition, one in rows:
+                    metadata = {_PARTITION: str(partition)}
+                    writer.write_batch(one.batch, custom_metadata=metadata)
+        temporary.rename(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+class StagedRows:
+    """The rows of the attempts of one epoch, until they are in the rings.
+
+    Args:
+        attempts: As they were sealed.
+        folder: Of the topic.
+        validator: Of the topic.
+        incarnation: Of the topic.
+
+    Raises:
+        CorruptData: data_loss; a name or a file is not that of a stage.
+    """
+
+    def __init__(
+        self,
+        attempts: Sequence[Staged],
+        folder: Path,
+        validator: BatchValidator,
+        incarnation: str,
+    ) -> None:
+        self._validator = validator
+        self._incarnation = incarnation
+        self._attempts = attempts
+        self._files = {
+            attempt.attempt: [folder / STAGING / _name(file) for file in attempt.files]
+            for attempt in attempts
+        }
+
+    def carried(self) -> list[str]:
+        """The attempts that carry their rows."""
+        return [one.attempt for one in self._attempts if one.rows is not None]
+
+    def read(self, recent: Sequence[str]) -> Mapping[int, list[pa.RecordBatch]]:
+        """The rows by partition.
+
+        Args:
+            recent: Attempts whose carried rows were appended already.
+
+        Raises:
+            MisuseError: misuse; what an attempt staged no longer exists.
+            CorruptData: data_loss; a file is damaged.
+        """
+        found: dict[int, list[pa.RecordBatch]] = {}
+        for attempt in self._attempts:
+            for partition, batch in self._of(attempt, recent):
+                found.setdefault(partition, []).append(batch)
+        return found
+
+    def _of(
+        self, attempt: Staged, recent: Sequence[str]
+    ) -> list[tuple[int, pa.RecordBatch]]:
+        parts: list[tuple[int, pa.RecordBatch]] = []
+        if attempt.rows is not None:
+            of_another = attempt.rows.incarnation != self._incarnation
+            if of_another or attempt.attempt in recent:
+                raise _missing(attempt.attempt)
+            for partition, rows in attempt.rows.parts:
+                check_schema(rows.batch, self._validator.schema)
+                parts.append((partition, rows.batch))
+        for path in self._files[attempt.attempt]:
+            try:
+                parts += self._read(path)
+            except FileNotFoundError:
+                raise _missing(attempt.attempt) from None
+        return parts
+
+    def _read(self, path: Path) -> list[tuple[int, pa.RecordBatch]]:
+        data = pa.py_buffer(path.read_bytes())
+        parts: list[tuple[int, pa.RecordBatch]] = []
+        try:
+            with pa.ipc.open_stream(data) as reader:
+                check_schema(pa.RecordBatch.from_pylist([], reader.schema),
+                             self._validator.schema)
+                for batch, metadata in reader.iter_batches_with_custom_metadata():
+                    rows = self._validator.validated(batch)
+                    parts.append((int(metadata[_PARTITION]), rows.batch))
+        except (pa.ArrowException, KeyError, ValueError, OSError) as error:
+            msg = f"{path} is not a file of staged rows: {error}"
+            raise CorruptData(msg, remedy="abort the epoch, and write it again") from error
+        return parts
+
+    def discard(self) -> None:
+        """Remove the files."""
+        for path in (path for paths in self._files.values() for path in paths):
+            path.unlink(missing_ok=True)
+
+
+def sweep(folder: Path) -> int:
+    """Remove staged files that were neither committed nor aborted for a day."""
+    oldest, found = time.time() - _ABANDONED, 0
+    for path in (folder / STAGING).iterdir():
+        with suppress(FileNotFoundError):
+            if path.stat().st_mtime < oldest:
+                path.unlink()
+                found += 1
+    return found
+
+
+def staged_bytes(folder: Path) -> int:
+    """Bytes of all staged files."""
+    found = 0
+    for entry in os.scandir(folder / STAGING):
+        with suppress(FileNotFoundError):
+            found += entry.stat().st_size
+    return found
+
+
+def _name(file: Mapping[str, Any]) -> str:
+    name = file.get("name")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        msg = f"a staged file has the name {name!r}"
+        raise CorruptData(msg, remedy="abort the epoch, and write it again")
+    return name
+
+
+def _missing(attempt: str) -> MisuseError:
+    msg = f"what attempt {attempt} staged no longer exists"
+    return MisuseError(msg, remedy="abort the epoch and write it again")
