@@ -343,6 +343,6 @@ def test_keys_have_a_subject_of_their_own(
         "stream.memory.decoder.class.name": "json",
         f"{prefix}class.name": "json",
     } | {f"{prefix}prop.{key}": value for key, value in given.items()}
-    found = configure(from_mapping(properties), default_manager())
+    found = configure(from_mapping(properties), default_manager(), use="read")
     options = key_options(PLUGIN, found.config)
     assert options.get("schema.registry.subject") == subject

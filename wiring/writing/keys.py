@@ -73,7 +73,7 @@ class KeyColumns:
         return pa.schema([*kept, pa.field(_KEY, pa.binary())])
 
     def encoded(self, rows: pa.Schema) -> bool:
-        """Whether keys of rows are encoded: not if they are bytes, or there are none."""
+        """Whether keys of rows are encoded: not if they are bytes already."""
         if _KEY in rows.names and not self.apart:
             kind = rows.field(_KEY).type
             return not any(is_one(kind) for is_one in _BYTES)
