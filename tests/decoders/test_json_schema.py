@@ -30,7 +30,10 @@ from streamfactory.decoders.json.registered import (
 )
 from streamfactory.decoders.registry import Registry
 from streamfactory.spi import ConfigError, SchemaMismatch, SchemaUnknown
-from streamfactory.wiring.decoding.keys import name_key_subject
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.decoding.keys import key_options
+from streamfactory.wiring.plugins.manager import default_manager
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -322,13 +325,24 @@ def test_a_reader_without_the_name_of_the_record_is_refused(server: Server) -> N
         RegistryJsonDecoder(found, "clicks")
 
 
-def test_keys_have_a_subject_of_their_own() -> None:
-    found: dict[str, Any] = {}
-    name_key_subject(PLUGIN, found, "clicks")
-    assert found == {"schema.registry.subject": "clicks-key"}
-    found = {"schema.registry.subject": "mine"}
-    name_key_subject(PLUGIN, found, "clicks")
-    assert found == {"schema.registry.subject": "mine"}
-    by_record = {"schema.registry.subject.strategy": "record"}
-    name_key_subject(PLUGIN, by_record, "clicks")
-    assert "schema.registry.subject" not in by_record
+@pytest.mark.parametrize(
+    ("given", "subject"),
+    [
+        ({}, "clicks-key"),
+        ({"schema.registry.subject": "mine"}, "mine"),
+        ({"schema.registry.subject.strategy": "record"}, None),
+    ],
+)
+def test_keys_have_a_subject_of_their_own(
+    given: dict[str, str], subject: str | None
+) -> None:
+    prefix = "stream.memory.key.decoder."
+    properties = {
+        "streamType": "memory",
+        "stream.memory.topic.name": "clicks",
+        "stream.memory.decoder.class.name": "json",
+        f"{prefix}class.name": "json",
+    } | {f"{prefix}prop.{key}": value for key, value in given.items()}
+    found = configure(from_mapping(properties), default_manager(), use="read")
+    options = key_options(PLUGIN, found.config)
+    assert options.get("schema.registry.subject") == subject

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -81,7 +81,7 @@ class Staged:
     source: pa.Int32Array | None
     """For each row the index of its envelope; None if row i belongs to envelope i."""
     keys: pa.Array | None = None
-    """The decoded key of each envelope, if keys are decoded."""
+    """The decoded key of each envelope, if keys are decoded to ``_key``."""
     letters: pa.RecordBatch | None = None
     """Dead letters of the bad messages, if they are collected apart from the rows."""
     bad: Sequence[Bad] = ()
@@ -116,15 +116,19 @@ class DecodeStage:
         self._decoder = decoder
         self._policy = policy
         self._partition = partition
-        self._fields = fields
         self._payloads = payloads
         self.keys = keys
         found = decoder.schema()
-        self.schema = agreed(declared, found, policy.contract)
+        values = agreed(declared, found, policy.contract)
+        self.schema = values if keys is None else keys.joined(values)
         """The schema of all columns, selected or not; every one nullable."""
+        if fields is not None and keys is not None and keys.columns:
+            # A batch needs a column of the values to have a number of rows.
+            fields = [name for name in fields if name in values.names] or None
+        self._fields = fields
         promised = found if declared is None else declared
         required = [one.name for one in promised if not one.nullable]
-        self._contract = Contract(self.schema, policy.contract, fields, required)
+        self._contract = Contract(values, policy.contract, fields, required)
         self._budget = Budget(policy.max_errors, policy.max_ratio)
         self.bad = 0
         """Number of bad messages and discarded rows so far."""
@@ -150,6 +154,13 @@ class DecodeStage:
                 or ``evolve``.
             ContractBroken: plugin; the decoder's result is inconsistent.
         """
+        staged = self._decode(envelopes)
+        if self.keys is None or staged.keys is None or not self.keys.columns:
+            return staged
+        rows = self.keys.with_columns(staged.rows, staged.keys, staged.source)
+        return replace(staged, rows=rows, keys=None)
+
+    def _decode(self, envelopes: pa.RecordBatch) -> Staged:
         values, keys, bad = self._opened(envelopes)
         alive = _alive(values, bad)
         headers = envelopes.column("headers")

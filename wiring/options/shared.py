@@ -46,10 +46,24 @@ _SHARED: Final = (
     Option(
         "key.decoder.class.name",
         "Name of the decoder of keys, whose options are key.decoder.prop.*; without "
-        "one, `_key` is bytes.",
+        "one, `_key` is bytes. When written, keys are encoded by it.",
         PLUGIN,
-        applies=READ,
         example="avro",
+    ),
+    Option(
+        "key.decoder.columns",
+        "Whether the columns of keys are columns of the rows, before those of the "
+        "values, instead of `_key`. When written, they are producer.key.columns, "
+        "which values then lack.",
+        BOOLEAN,
+        default="false",
+    ),
+    Option(
+        "key.decoder.columns.prefix",
+        "Prefix of the names of these columns, where keys and values have columns of "
+        "the same name.",
+        default="",
+        example="key_",
     ),
     Option(
         "connection.timeout.millis",

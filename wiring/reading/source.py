@@ -33,11 +33,7 @@ from streamfactory.wiring.core.canonical import canonical_schema, declared_schem
 from streamfactory.wiring.core.clock import Clock
 from streamfactory.wiring.core.guard import Guard, log, log_warnings
 from streamfactory.wiring.decoding.deadletters import EVIDENCE, Origin
-from streamfactory.wiring.decoding.keys import (
-    KEY_PREFIX,
-    KeyStage,
-    name_key_subject,
-)
+from streamfactory.wiring.decoding.keys import KeyStage, key_options
 from streamfactory.wiring.decoding.payloads import Payloads
 from streamfactory.wiring.decoding.row_schema import Shaper, metadata_fields
 from streamfactory.wiring.decoding.stage import DecodePolicy, DecodeStage
@@ -79,7 +75,7 @@ class Source:
         wrap: Wraps the backend's factory, to inject faults in simulations.
         aside: Whether dead letters are in `MessageBatch.dead_letters`, instead of among
             the rows; None: among the rows, but dropped if a group would write them.
-        raw_keys: Whether keys are not decoded, although a key decoder is set.
+        raw_keys: Whether ``_key`` is not decoded, although a key decoder is set.
         source_schema: The schema of the consumers' rows, if known: saves a call.
         cancelled: Cancels every call for metadata when set; by default, closing does.
         opening: From the source of another process, to read as it does.
@@ -105,7 +101,9 @@ class Source:
     ) -> None:
         self.config = configured.config
         self._decoder = configured.decoder
-        self._key_decoder = None if raw_keys else configured.key_decoder
+        self._key_decoder = None
+        if self.config["key.decoder.columns"] or not raw_keys:
+            self._key_decoder = configured.key_decoder
         self.origin = Origin.of(self.config, self._decoder)
         """The origin of this stream's dead letters."""
         drop = aside is None and self.decodes and for_group(self.config)
@@ -246,7 +244,7 @@ class Source:
         if populate or self.config["metadata.columns"]:
             headers = populate or self.config["includeHeaders"]
             keys = None if stage is None else stage.keys
-            key = None if keys is None else keys.type
+            key = None if keys is None or keys.columns else keys.type
             added = metadata_fields(
                 source,
                 headers=headers,
@@ -334,10 +332,7 @@ class Source:
         with ExitStack() as unless_made:
             keys = None
             if self._key_decoder is not None:
-                of_keys = _prefixed(config, KEY_PREFIX)
-                topic = config.get("topic.name", "")
-                name_key_subject(self._key_decoder, of_keys, topic)
-                keys = KeyStage(self._make(self._key_decoder, of_keys))
+                keys = self._keys(self._key_decoder)
                 unless_made.callback(keys.close)
             if declared is not None:
                 options |= _handed_over(descriptor, options, declared.text)
@@ -354,6 +349,18 @@ class Source:
             )
             unless_made.pop_all()
         return stage
+
+    def _keys(self, descriptor: Decoder) -> KeyStage:
+        config = self.config
+        options = key_options(descriptor, config)
+        wanted = config["key.decoder.columns"]
+        prefix = config["key.decoder.columns.prefix"] if wanted else None
+        decoder = self._make(descriptor, options)
+        try:
+            return KeyStage(decoder, prefix)
+        except BaseException:
+            decoder.close()
+            raise
 
     def _make(self, descriptor: Decoder, options: dict[str, Any]) -> MessageDecoder:
         assert descriptor.decoder is not None
@@ -411,8 +418,3 @@ def _handed_over(
             with suppress(ValueError):
                 return {"schema": option.parse(schema)}
     return {}
-
-
-def _prefixed(config: StreamConfig, prefix: str) -> dict[str, Any]:
-    found = [key for key in config if key.startswith(prefix)]
-    return {key.removeprefix(prefix): config[key] for key in found}

@@ -60,6 +60,7 @@ from streamfactory.wiring.writing.changes import change_column, check_changes
 from streamfactory.wiring.writing.claimed import ClaimedCommitters
 from streamfactory.wiring.writing.committer import Committer
 from streamfactory.wiring.writing.files import FileWriters
+from streamfactory.wiring.writing.keys import KeyColumns, KeyEncoder
 from streamfactory.wiring.writing.producer import Producer
 from streamfactory.wiring.writing.routing import SPECIAL, check_unreserved, home_of
 from streamfactory.wiring.writing.writer import Target, Writer
@@ -108,6 +109,9 @@ class Sink(Closing):
         self.guard = self.producer.guard
         self.claims = self.producer.claims
         self._descriptor = configured.decoder
+        self._keys: KeyColumns | None = None
+        if configured.key_decoder is not None and configured.decoder is not None:
+            self._keys = KeyColumns(configured.key_decoder, self.config)
         self._claimed = ClaimedCommitters(clock or Clock())
         self._schema: pa.Schema | None = None
         self._decided: tuple[pa.Schema, Target] | None = None
@@ -236,6 +240,9 @@ class Sink(Closing):
                 home,
                 fresh=fresh,
                 shared=shared,
+                keys=None
+                if self._keys is None
+                else KeyEncoder(self._keys, self.producer),
             )
             unless_made.pop_all()
         return writer
@@ -419,6 +426,8 @@ class Sink(Closing):
 
     def _decide_target(self, schema: pa.Schema) -> Target:
         check_names(schema)
+        if self._keys is not None:
+            schema = self._keys.rest(schema)
         wanted, carries = self.schema, self.factory.CARRIES
         changes = change_column(self.config)
         if changes is not None:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamfactory.spi import End
+    from streamfactory.wiring.writing.keys import KeyEncoder
     from streamfactory.wiring.writing.producer import Producer
 
 
@@ -74,6 +75,7 @@ class Writer:
             partition.
         fresh: Whether the epoch is known not to be committed.
         shared: Whether the caller may change the memory of the rows before the commit.
+        keys: Encodes keys; closed with this writer. None if they are bytes already.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Writer:
         *,
         fresh: bool = False,
         shared: bool = True,
+        keys: KeyEncoder | None = None,
     ) -> None:
         self.context = context
         self.counters = WriteCounters()
@@ -97,6 +100,7 @@ class Writer:
         self._target = target
         self._fitting = Conformer(target.rows)
         self._encoder = encoder
+        self._keys = keys
         compared = producer.compares(context)
         self._summing = Summing(content=compared, without=varying_columns(target.rows))
         messages = target.stored.names == ["value"] and "_key" in target.carries
@@ -198,6 +202,8 @@ class Writer:
             with ExitStack() as last:
                 if self._encoder is not None:
                     last.callback(self._producer.call, self._encoder.close)
+                if self._keys is not None:
+                    last.callback(self._keys.close)
                 if self._author is not None:
                     last.callback(self._producer.call, self._author.close)
                 last.callback(self._end_metrics)
@@ -234,6 +240,8 @@ class Writer:
 
     def _unpacked(self, rows: pa.RecordBatch) -> tuple[Parcel, pa.Array | None]:
         """Return the rows, and which of them are deletions, if rows are changes."""
+        if self._keys is not None:
+            rows = self._keys.encode(rows)
         final = self._final
         if final is not None and rows.schema.equals(final, check_metadata=True):
             return Parcel(rows, {}), None
