@@ -121,6 +121,9 @@ class Traits:
     largest_key: int = 65_536
     """The length of the longest key that it can store, in bytes, of those that are
     tried: up to 64 KiB."""
+    largest_value: int | None = None
+    """The length of the longest value of a message, without a key, that its type
+    accepts, in bytes; None where it states none, or one too large to be tried."""
     sets_timestamps: bool = True
     """False where the medium sets the time of each message itself:
     `Message.timestamp_ms` is ignored, and the cases of exact times are skipped."""

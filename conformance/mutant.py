@@ -59,6 +59,13 @@ class Coverage:
             self.lines[frame.f_code.co_filename][frame.f_lineno].add(self.case)
         return self._stepped
 
+    def forget(self, case: str) -> None:
+        """Count nothing of a case that was skipped: it examines no mutant."""
+        self.with_children.discard(case)
+        for lines in self.lines.values():
+            for cases in lines.values():
+                cases.discard(case)
+
     def plain(self) -> dict[str, dict[int, list[str]]]:
         """As plain values, with paths below the folder."""
         return {
@@ -97,7 +104,8 @@ def _proved(asked: dict[str, Any], coverage: Coverage | None) -> dict[str, Any]:
         result = run_case(case, subject, seed=asked["seed"], time_limit=limit)
         seconds[case.name] = time.monotonic() - begun
         if result.outcome is Outcome.SKIPPED and coverage is not None:
-            del seconds[case.name]  # it examines nothing of any mutant
+            del seconds[case.name]
+            coverage.forget(case.name)
         elif result.outcome in (Outcome.FAILED, Outcome.SKIPPED):
             claimed = result.outcome is Outcome.FAILED
             why = result.reason if claimed else f"skipped: {result.reason}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from streamfactory.conformance.case import case
 from streamfactory.conformance.cases.reading import ROWS
-from streamfactory.conformance.expectations import expect
+from streamfactory.conformance.expectations import Excluded, expect
 from streamfactory.conformance.harness import Recreates, ShowsAcknowledged
 from streamfactory.conformance.members import open_member, read_member
 from streamfactory.spi import ConsumerFactory, Position
@@ -92,6 +92,33 @@ def only_what_is_acknowledged_is_released(bench: Bench) -> None:
     acknowledge(bench, factory, first, middle)
     wanted = {first: middle, second: before[second]}
     expect(released(bench, wanted), wanted, "released by an acknowledgement")
+
+
+@case(
+    "R12",
+    abilities=_SHOWN,
+    overrides=_ABLE,
+    hint="only the first partition of a position is acknowledged, or one for all",
+    needs=("only_what_is_acknowledged_is_released",),
+)
+def a_position_of_several_partitions_is_acknowledged(bench: Bench) -> None:
+    """One acknowledgement releases of each of its partitions what is before it."""
+    bench.create(partitions=3, messages=MESSAGES)
+    factory = bench.factory()
+    if bench.traits.single_partition:
+        msg = "streams of the type have one partition"
+        raise Excluded(msg)
+    first, middle, last = bench.written
+    infos, position = bench.infos(bench.provider(factory)), Position()
+    wanted = _acknowledged(bench)
+    for number, part in ((last, MESSAGES // 4), (first, MESSAGES // 2)):
+        offset = read(bench, number, factory)[part][0]
+        partition, incarnation = bench.partition(number), infos[number].incarnation
+        position = position.with_offset(partition, offset, incarnation)
+        wanted[number] = offset
+    bench.note(f"acknowledge({position.to_json()})")
+    factory.acknowledge(position)
+    expect(released(bench, wanted), wanted, f"released, without partition {middle}")
 
 
 @case(

@@ -42,17 +42,17 @@ def topics_are_created_grown_and_deleted(bench: Bench) -> None:
     bench.create()
     name = f"{bench.topic}-made"
     with _administration(bench, name) as (call, source):
-        schema = _schema(bench)
+        schema = new_schema(bench)
         call("create", name, schema, 2)
         expect(len(source.metadata.partitions()), 2, "partitions of the new topic")
         what = "the creation of an existing topic"
         expect_error(MisuseError, what, call, "create", name, schema, 2)
         try:
-            call("grow", name, 3)
+            call("grow", name, 5)
         except Unsupported:
             bench.note("grow is not supported")
         else:
-            expect(len(source.metadata.partitions()), 3, "partitions after growth")
+            expect(len(source.metadata.partitions()), 5, "partitions after growth")
         call("delete", name)
         what = "metadata of a deleted topic"
         error = expect_error(StreamError, what, source.metadata.partitions)
@@ -72,7 +72,7 @@ def deleting_a_topic_leaves_the_others(bench: Bench) -> None:
     # The one is the beginning of the other's name, in both ways.
     for name in (f"{bench.topic}-made", bench.topic[:-1]):
         with _administration(bench, name) as (call, _):
-            call("create", name, _schema(bench), 1)
+            call("create", name, new_schema(bench), 1)
             call("delete", name)
     expect(bench.fetch_all(number), before, "messages of the topic that was left")
 
@@ -85,7 +85,7 @@ def deleting_a_topic_leaves_the_others(bench: Bench) -> None:
 def a_topic_that_is_created_again_is_empty(bench: Bench) -> None:
     """A topic that was deleted and created again has no message of the first."""
     number = bench.create(messages=_MESSAGES)
-    schema = _schema(bench)
+    schema = new_schema(bench)
     with _administration(bench, bench.topic) as (call, source):
         before = source.metadata.partitions()
         call("delete", bench.topic)
@@ -104,8 +104,9 @@ def a_topic_that_is_created_again_is_empty(bench: Bench) -> None:
 )
 def truncation_deletes_what_lies_before(bench: Bench) -> None:
     """After a truncation the topic has exactly the messages from its offset on."""
-    number = bench.create(messages=_MESSAGES)
-    before = bench.fetch_all(number)
+    bench.create(partitions=2, messages=_MESSAGES)
+    *others, number = bench.written
+    before, left = bench.fetch_all(number), [bench.fetch_all(n) for n in others]
     kept = before[_MESSAGES // 3 :]
     with _administration(bench, bench.topic) as (call, _):
         try:
@@ -116,6 +117,8 @@ def truncation_deletes_what_lies_before(bench: Bench) -> None:
     earliest = bench.bounds(number)[0]
     require(earliest > before[0][0], "earliest has not moved")
     expect(bench.fetch_all(number, earliest), kept, "messages after the truncation")
+    found = [bench.fetch_all(n) for n in others]
+    expect(found, left, "messages of the other partition")
 
 
 @case(
@@ -162,7 +165,7 @@ def _administration(
         yield call, source
 
 
-def _schema(bench: Bench) -> Schema | None:
+def new_schema(bench: Bench) -> Schema | None:
     """What topics are created with."""
     if bench.backend.yields is Yields.ENVELOPE:
         return None

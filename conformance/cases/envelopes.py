@@ -9,7 +9,12 @@ import pyarrow as pa
 
 from streamfactory.conformance.case import case
 from streamfactory.conformance.cases.reading import ROWS
-from streamfactory.conformance.expectations import Excluded, expect, require
+from streamfactory.conformance.expectations import (
+    Excluded,
+    expect,
+    expect_error,
+    require,
+)
 from streamfactory.conformance.harness import (
     SAMPLE_HEADERS,
     Message,
@@ -17,6 +22,8 @@ from streamfactory.conformance.harness import (
     WritesRows,
 )
 from streamfactory.spi import (
+    EpochVisibility,
+    MessageTooLarge,
     MetadataProvider,
     Yields,
     envelope_schema,
@@ -39,7 +46,7 @@ _TICK: Final = 0.05
 """Seconds that every clock can resolve."""
 
 
-def _envelopes(bench: Bench, number: int, count: int) -> pa.Table:
+def envelopes(bench: Bench, number: int, count: int) -> pa.Table:
     """The author's own answers, as one table."""
     if bench.backend.yields is not Yields.ENVELOPE:
         msg = "consumers answer typed rows, not envelopes"
@@ -73,7 +80,7 @@ def envelopes_say_where_they_come_from(bench: Bench) -> None:
     """Envelopes have the topic, the partition and the offset of their message."""
     bench.create(partitions=2, messages=5)
     for number in bench.written:
-        found = _envelopes(bench, number, 5)
+        found = envelopes(bench, number, 5)
         expect(set(found["topic"].to_pylist()), {bench.topic}, "topics")
         expect(set(found["partition"].to_pylist()), {number}, "partitions")
         offsets = found["offset"].to_pylist()
@@ -98,7 +105,7 @@ def keys_and_headers_arrive_as_they_were_sent(bench: Bench) -> None:
         Message(n, headers=tuple(sample)) for n, sample in enumerate(samples, len(keys))
     ]
     _write(bench, number, messages)
-    found = _envelopes(bench, number, len(messages))
+    found = envelopes(bench, number, len(messages))
     expect(found["key"].to_pylist(), [m.key for m in messages], "keys")
     headers = [
         [(header["key"], header["value"]) for header in row or []]
@@ -127,13 +134,13 @@ def timestamps_are_those_of_the_messages(bench: Bench) -> None:
     number = bench.create()
     times = [_NOON, _NOON + 1, _NOON + 3_600_000]
     _write(bench, number, [Message(n, timestamp_ms=ms) for n, ms in enumerate(times)])
-    found = _envelopes(bench, number, len(times))
+    found = envelopes(bench, number, len(times))
     micros = found["timestamp"].cast(pa.int64()).to_pylist()
     expect(micros, [1000 * ms for ms in times], "timestamps in microseconds")
     kinds = found["timestampType"].to_pylist()
     require(TIMESTAMP_UNKNOWN not in kinds, "the type of a known timestamp is -1")
     _write(bench, number, [Message(9)])
-    last = _envelopes(bench, number, len(times) + 1).slice(len(times))
+    last = envelopes(bench, number, len(times) + 1).slice(len(times))
     stamps, kinds = last["timestamp"].to_pylist(), last["timestampType"].to_pylist()
     unknown = [kind == TIMESTAMP_UNKNOWN for kind in kinds]
     expect([stamp is None for stamp in stamps], unknown, "no timestamp, of type -1")
@@ -145,7 +152,7 @@ def timestamps_are_close_to_the_time_of_writing(bench: Bench) -> None:
     number = bench.create()
     now = time.time()
     bench.write(number, 3)
-    stamps = _envelopes(bench, number, 3)["timestamp"].cast(pa.int64()).to_pylist()
+    stamps = envelopes(bench, number, 3)["timestamp"].cast(pa.int64()).to_pylist()
     wrong = [us for us in stamps if us is not None and abs(us / 1e6 - now) > _CLOCKS]
     require(
         not wrong,
@@ -245,7 +252,7 @@ def carried_columns_come_back(bench: Bench) -> None:
     writer = bench.closing(sink.writer(rows.schema, writer_id="carried", epoch=0))
     writer.write(rows)
     bench.closing(sink.committer(writer_id="carried")).commit(0, [writer.commit()])
-    found = _envelopes(bench, bench.first(), 2)
+    found = envelopes(bench, bench.first(), 2)
     for name in sorted(carried):
         column = found[name.removeprefix("_")]
         got, wanted = column.to_pylist(), values[name].to_pylist()
@@ -262,23 +269,113 @@ def carried_columns_come_back(bench: Bench) -> None:
     needs=("carried_columns_come_back",),
 )
 def any_bytes_come_back_as_they_were_written(bench: Bench) -> None:
-    """Empty values, NUL, bytes that are no text and long ones come back unchanged."""
-    number = bench.create()
+    """Each of all bytes, empty values and keys, and long ones come back unchanged."""
+    number, schema = bench.create(), _message_schema(bench)
+    values = [b"", b"\x00", b"a\x00b", b"\xff\xfe\x80", b"v" * _LONG, b"", b""]
+    # A format of its own may have a byte for what is missing.
+    values += [bytes([byte]) for byte in range(256)] + [b"last"]
+    rows = pa.record_batch([pa.array(values, pa.binary())], schema=schema)
+    sink = bench.sink()
+    if "_key" in sink.factory.CARRIES:
+        keys = [b"", None, b"\x00", b"\xff\x00", _long_key(bench), b"k", None]
+        keys += [bytes([byte]) for byte in reversed(range(256))] + [b""]
+        rows = rows.append_column("_key", pa.array(keys, pa.binary()))
+    bench.note(f"write({len(values)} values, the longest of {_LONG} bytes)")
+    writer = bench.closing(sink.writer(rows.schema, writer_id="bytes", epoch=0))
+    writer.write(rows)
+    bench.closing(sink.committer(writer_id="bytes")).commit(0, [writer.commit()])
+    found = envelopes(bench, number, len(values))
+    for name in rows.schema.names:
+        got = found["value" if name == schema.names[0] else name.removeprefix("_")]
+        expect(got.to_pylist(), rows[name].to_pylist(), f"{name} read back")
+
+
+@case(
+    "W8",
+    abilities=(WritesRows,),
+    writing=True,
+    hint="the limit is one less than stated, or a long row is split or cut",
+    needs=("carried_columns_come_back",),
+)
+def the_largest_value_comes_back_whole(bench: Bench) -> None:
+    """A value of exactly `largest_value` bytes is written, and read back alone."""
+    schema, values = _message_schema(bench), _around(bench, 0)
+    number, sink = bench.create(), bench.sink()
+    rows = pa.record_batch([pa.array(values, pa.binary())], schema=schema)
+    bench.note(f"write(values of {[len(value) for value in values]} bytes)")
+    writer = bench.closing(sink.writer(schema, writer_id="longest", epoch=0))
+    writer.write(rows)
+    bench.closing(sink.committer(writer_id="longest")).commit(0, [writer.commit()])
+    found = envelopes(bench, number, len(values))
+    lengths = [len(value) for value in found["value"].to_pylist()]
+    expect(lengths, [len(value) for value in values], "lengths read back")
+    require(found["value"].to_pylist() == values, "values have other bytes")
+    reader, start = bench.reader(number), found["offset"][0].as_py()
+    latest = found["offset"][-1].as_py() + 1
+    # What is longer than max_bytes is returned alone, and as a whole (rule R1).
+    batches = bench.batches(reader, start, latest, max_bytes=1)
+    read = [batch.rows["value"].to_pylist() for batch in batches if batch.num_rows]
+    counts = [len(part) for part in read]
+    expect(counts, [1] * len(values), "rows of each result with max_bytes=1")
+    alone = [value for part in read for value in part]
+    require(alone == values, "values read with max_bytes=1 have other bytes")
+
+
+@case(
+    "W9",
+    abilities=(WritesRows,),
+    writing=True,
+    hint="a value that is too long is cut, or its refusal is retried",
+    needs=("the_largest_value_comes_back_whole",),
+)
+def a_value_above_the_largest_is_refused_with_its_row(bench: Bench) -> None:
+    """A value of one byte more is MessageTooLarge; the error has the row's number."""
+    schema, values = _message_schema(bench), _around(bench, 1)
+    number, sink = bench.create(), bench.sink()
+    isolated = sink.factory.claims().epoch_visibility is not EpochVisibility.NONE
+    writer = bench.closing(sink.writer(schema, writer_id="longer", epoch=0))
+    bench.note(f"write(values of {[len(value) for value in values]} bytes)")
+    before, rest = (
+        pa.record_batch([pa.array(part, pa.binary())], schema=schema)
+        for part in (values[:1], values[1:])
+    )
+
+    def write() -> None:
+        writer.write(before)
+        writer.write(rest)
+        writer.commit()
+
+    what = f"a value of {len(values[1])} bytes"
+    error = expect_error(MessageTooLarge, what, write)
+    # Rows are counted from the beginning of the attempt.
+    require("row 1 " in str(error), f"the error does not name row 1: {error}")
+    writer.abort()
+    small = values[-1]
+    again = bench.closing(sink.writer(schema, writer_id="longer", epoch=0))
+    again.write(pa.record_batch([pa.array([small], pa.binary())], schema=schema))
+    bench.closing(sink.committer(writer_id="longer")).commit(0, [again.commit()])
+    found = envelopes(bench, number, 1)["value"].to_pylist()
+    if isolated:
+        lengths = [len(value) for value in found]
+        expect(lengths, [len(small)], "lengths of values after the refused one")
+    require(found[-1] == small, "the value after the refused one is not read back")
+
+
+def _message_schema(bench: Bench) -> pa.Schema:
+    """The schema of rows whose one column is the bytes of messages."""
     schema = bench.use(WritesRows).rows([0]).schema
     if bench.backend.yields is not Yields.ENVELOPE or schema.types != [pa.binary()]:
         msg = "rows are not the bytes of messages"
         raise Excluded(msg)
-    values = [b"", b"\x00", b"a\x00b", b"\xff\xfe\x80", b"v" * _LONG, b"", b"last"]
-    rows = pa.record_batch([pa.array(values, pa.binary())], schema=schema)
-    sink = bench.sink()
-    if "_key" in sink.factory.CARRIES:
-        keys = [b"", None, b"\x00", b"\xff\x00", _long_key(bench), b"k", b""]
-        rows = rows.append_column("_key", pa.array(keys, pa.binary()))
-    bench.note(f"write(values of {[len(value) for value in values]} bytes)")
-    writer = bench.closing(sink.writer(rows.schema, writer_id="bytes", epoch=0))
-    writer.write(rows)
-    bench.closing(sink.committer(writer_id="bytes")).commit(0, [writer.commit()])
-    found = _envelopes(bench, number, len(values))
-    for name in rows.schema.names:
-        got = found["value" if name == schema.names[0] else name.removeprefix("_")]
-        expect(got.to_pylist(), rows[name].to_pylist(), f"{name} read back")
+    return schema
+
+
+def _around(bench: Bench, more: int) -> list[bytes]:
+    """Three values, of which the second has so many bytes more than the largest."""
+    largest = bench.traits.largest_value
+    if largest is None:
+        msg = f"the harness states no largest_value{bench.reason(['largest_value'])}"
+        raise Excluded(msg)
+    # No two of its parts are equal: a part that is missing or repeated is noticed.
+    some = b"".join(at.to_bytes(4) for at in range(largest // 4 + 2))
+    return [b"first", some[: largest + more], b"last"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from streamfactory.conformance.case import case
 from streamfactory.conformance.cases.reading import ROWS
@@ -19,6 +19,9 @@ from streamfactory.spi import (
 
 if TYPE_CHECKING:
     from streamfactory.conformance.bench import Bench
+
+_TWELVE: Final = 12
+"""Ids have one digit, and two."""
 
 
 @case("M1", hint="ids are made up as 0 to n-1, or a partition is asked for singly")
@@ -57,6 +60,30 @@ def bounds_of_a_few_equal_those_of_all(bench: Bench) -> None:
     for number in bench.written:
         few = provider.fetch_bounds({bench.partition(number)})
         expect(list(few), [whole[number]], f"bounds of partition {number}")
+
+
+@case(
+    "M1",
+    claims=("replayable",),
+    hint="partitions are ordered by their names as text, or an id has one digit",
+    needs=("every_partition_is_answered", "bounds_are_true"),
+)
+def each_of_twelve_partitions_has_its_bounds(bench: Bench) -> None:
+    """Bounds and messages of twelve partitions are their own, under their ids."""
+    bench.create(partitions=_TWELVE)
+    for count, number in enumerate(bench.written, 1):
+        bench.write(number, count)
+    provider, factory = bench.provider(), bench.factory()
+    infos = bench.infos(provider)
+    expect(sorted(infos), sorted(bench.written), "partition ids")
+    for number, wanted in bench.written.items():
+        latest = infos[number].latest
+        consumer = bench.consumer(number, factory)
+        rows = bench.fetch_all(
+            number, infos[number].earliest, latest, consumer=consumer
+        )
+        what = f"messages between the bounds of partition {number}"
+        expect([n for _, n in rows], wanted, what)
 
 
 @case("M3", claims=("replayable",), hint="bounds are read at different moments")

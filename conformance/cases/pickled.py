@@ -1,4 +1,4 @@
-"""R10, R11, R12: factories that went through pickle, and calls that are woken."""
+"""R10, R11, R12, W: factories that went through pickle, and calls that are woken."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+
 from streamfactory.conformance.bench import BYTES
 from streamfactory.conformance.case import case
 from streamfactory.conformance.cases.acknowledging import acknowledge, read, released
+from streamfactory.conformance.cases.envelopes import envelopes
 from streamfactory.conformance.cases.reading import ROWS
+from streamfactory.conformance.cases.writing import WRITER
 from streamfactory.conformance.children import elsewhere
 from streamfactory.conformance.expectations import expect, require
-from streamfactory.conformance.harness import ShowsAcknowledged
+from streamfactory.conformance.harness import ShowsAcknowledged, WritesRows
 from streamfactory.conformance.spark import ship
 from streamfactory.spi import (
     ConsumerFactory,
@@ -20,7 +24,9 @@ from streamfactory.spi import (
     Partition,
     PartitionLevelConsumer,
     Unsupported,
+    Yields,
 )
+from streamfactory.wiring.writing.sink import Sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,3 +123,38 @@ def a_fetch_of_the_authors_ends_by_wake(bench: Bench) -> None:
     thread.join(_LONG)
     took = (ended[0] if ended else time.monotonic()) - woken
     require(took < _LONG / 4, f"a fetch returned {took:.1f} s after wake")
+
+
+@case(
+    "R11",
+    abilities=(WritesRows,),
+    writing=True,
+    hint="what writers need is not pickled, and they go on without it",
+    needs=("rows_go_to_the_partition_they_name",),
+)
+def a_pickled_factory_writes_the_same(bench: Bench) -> None:
+    """Epochs of a factory that went through pickle are whole, with what they carry."""
+    bench.create(partitions=2)
+    sink = bench.closing(Sink(bench.configured("write"), wrap=ship))
+    carried = "_key" in sink.factory.CARRIES
+    first, second = sorted(bench.written)
+    for epoch in range(2):
+        numbers = list(range(10 * epoch, 10 * epoch + 4))
+        rows = bench.use(WritesRows).rows(numbers)
+        places = pa.array([first, second] * 2, pa.int32())
+        rows = rows.append_column("_partition", places)
+        if carried:
+            keys = pa.array([b"k", None, b"", b"l"], pa.binary())
+            rows = rows.append_column("_key", keys)
+        bench.note(f"write(epoch={epoch}) by a factory that went through pickle")
+        writer = bench.closing(sink.writer(rows.schema, writer_id=WRITER, epoch=epoch))
+        for at in (0, 2):
+            writer.write(rows.slice(at, 2))
+        committer = bench.closing(sink.committer(writer_id=WRITER))
+        committer.commit(epoch, [writer.commit()])
+    visible = bench.use(WritesRows).visible()
+    wanted = {first: [0, 2, 10, 12], second: [1, 3, 11, 13]}
+    expect({n: [*visible[n]] for n in wanted}, wanted, "rows by partition")
+    if carried and bench.backend.yields is Yields.ENVELOPE:
+        found = [envelopes(bench, number, 4)["key"].to_pylist() for number in wanted]
+        expect(found, [[b"k", b""] * 2, [None, b"l"] * 2], "keys by partition")

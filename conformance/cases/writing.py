@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from streamfactory.wiring.writing.sink import Sink
 
 WRITER = "conformance/sink"
-_EPOCHS = (
+EPOCHS = (
     "nothing_is_visible_before_the_decision",
     "a_repeated_epoch_has_no_effect",
     "the_last_epoch_and_its_position_are_remembered",
@@ -225,22 +225,22 @@ def each_of_five_epochs_is_remembered_whole(bench: Bench) -> None:
     abilities=(WritesRows,),
     writing=True,
     hint="last() claims nothing, or claims again for an instance that was fenced",
-    needs=_EPOCHS,
+    needs=EPOCHS,
 )
 def a_later_instance_fences_an_earlier_one(bench: Bench) -> None:
     """Once a later instance has asked for the last epoch, no earlier one commits."""
-    for committed in (False, True):
+    for committed in (0, 1, 3):
         bench.create()
         sink, other = bench.sink(), bench.sink()
         early = bench.closing(sink.committer(writer_id=WRITER))
         late = bench.closing(other.committer(writer_id=WRITER))
         bench.note("an instance asks for the last epoch")
         early.last()
-        if committed:
-            early.commit(0, stage(bench, sink, 0, [[1]]))
+        for epoch in range(committed):
+            early.commit(epoch, stage(bench, sink, epoch, [[1]]))
         bench.note("a later instance asks for the last epoch")
         late.last()
-        epoch, before = int(committed), [1] * committed
+        epoch, before = committed, [1] * committed
         messages = stage(bench, sink, epoch, [[2]])
         for again in ("", " when it tried again"):
             bench.note(f"the earlier instance commits epoch {epoch}{again}")
@@ -258,7 +258,7 @@ def a_later_instance_fences_an_earlier_one(bench: Bench) -> None:
     abilities=(WritesRows,),
     writing=True,
     hint="instances are ordered by when they were made, not by their first question",
-    needs=_EPOCHS,
+    needs=EPOCHS,
 )
 def the_last_instance_to_claim_is_the_writer(bench: Bench) -> None:
     """The first call of an instance claims the writer and fences all others."""
@@ -307,12 +307,18 @@ def fetching_the_last_commit_fences_no_instance(bench: Bench) -> None:
     hint="one writer's epochs are taken for another's",
 )
 def writers_do_not_share_epochs(bench: Bench) -> None:
-    """Epoch 0 of two writers are two epochs."""
+    """Epoch 0 of two writers are two epochs, however alike their ids are."""
     bench.create()
     sink = bench.sink()
-    for number, writer_id in enumerate(("one", "other")):
-        write(bench, sink, 0, [[number]], writer_id)
-    expect(seen(bench), [0, 1], "what is visible of two writers")
+    long = "0fb5c1e4-6d0e-4f0a-8d4b-5f7a4b1f2c3d/" * 4
+    writers = ("one", "other", "One", "one ", "one/", "öne", f"{long}a", f"{long}b")
+    for number, writer_id in enumerate(writers):
+        made = write(bench, sink, 0, [[number]], writer_id)
+        require(made, f"epoch 0 of {writer_id!r} is taken for that of another writer")
+    expect(seen(bench), [*range(len(writers))], "what is visible of all writers")
+    for writer_id in writers:
+        last = sink.factory.fetch_last_commit(writer_id)
+        require(last is not None, f"nothing is remembered of {writer_id!r}")
 
 
 @case(

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamfactory.spi import (
     LastCommit,
+    MessageTooLarge,
     Outgoing,
     Position,
     ProducerFactory,
@@ -69,12 +71,25 @@ def _hex(value: bytes | str | None) -> str | None:
 
 
 class EnvelopesWriter(StreamWriter):
-    """Keeps the messages of one attempt for the commit message."""
+    """Keeps the messages of one attempt for the commit message.
 
-    def __init__(self) -> None:
+    Args:
+        largest: Bytes that a value may have.
+    """
+
+    def __init__(self, largest: int) -> None:
+        self._largest = largest
+        self._rows = 0
         self._lines: list[tuple[int, list[dict[str, Any]]]] = []
 
     def write(self, outgoing: Outgoing) -> None:
+        lengths = pc.binary_length(outgoing.rows.column(0)).to_pylist()
+        for row, length in enumerate(lengths, self._rows):
+            if length is not None and length > self._largest:
+                msg = f"row {row} has a value of {length} bytes, value.max.bytes is "
+                msg += str(self._largest)
+                raise MessageTooLarge(msg, remedy="write smaller values")
+        self._rows += len(lengths)
         self._lines.append((outgoing.partition, to_lines(outgoing)))
 
     def commit(self) -> Any:
@@ -113,7 +128,7 @@ class EnvelopesProducerFactory(ProducerFactory):
     CARRIES: ClassVar = frozenset({"_key", "_headers", "_timestamp"})
 
     def create_writer(self, context: WriteContext) -> StreamWriter:
-        return EnvelopesWriter()
+        return EnvelopesWriter(self.config["value.max.bytes"])
 
     def create_committer(self, writer_id: str | None) -> StreamCommitter:
         return EnvelopesCommitter(self._folder)

@@ -23,6 +23,7 @@ from streamfactory.conformance.specimens.envelope_writing import (
     EnvelopesProducerFactory,
 )
 from streamfactory.spi import (
+    INTEGER,
     PATH,
     Backend,
     BatchState,
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 _GROUP: Final = ".group.json"
 """End of the name of the file with the position of a group."""
 _POLL: Final = 0.01
+_LARGEST: Final = 100_000
+"""Bytes that a value may have, by default."""
 _STEP: Final = 3
 """The harness leaves gaps: every third offset has a message."""
 
@@ -226,6 +229,13 @@ def streamfactory_backend() -> Backend:
         ),
         options=(
             Option("folder", "Folder with 0.jsonl, 1.jsonl, ...", PATH, required=True),
+            Option(
+                "value.max.bytes",
+                "Bytes that a value may have.",
+                INTEGER,
+                default=str(_LARGEST),
+                minimum=1,
+            ),
         ),
     )
 
@@ -235,6 +245,8 @@ def streamfactory_backend() -> Backend:
 
 class EnvelopesHarness:
     """Writes the files; a number is the text of a message."""
+
+    largest_value: ClassVar = _LARGEST
 
     def __init__(self, folder: Path) -> None:
         self._root = folder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -147,6 +148,16 @@ def test_a_mutant_is_caught_by_a_case_or_survives(plan: Plan, tmp_path: Path) ->
     assert unseen.reached_by == len(QUICK)
     assert (tmp_path / "lines.py").read_text() == whole
     assert (ROOT / "examples" / "lines.py").read_text() == whole
+
+
+def test_a_case_that_is_skipped_examines_no_mutant(plan: Plan, tmp_path: Path) -> None:
+    unable = "a_fetch_of_the_authors_ends_by_wake"
+    cases = [case for case in all_cases() if case.name in (*QUICK, unable)]
+    copy = PackageCopy(replace(plan, cases=cases), tmp_path)
+    examined = copy.examine()
+    assert {*examined.seconds} == {*QUICK}
+    for mutant in copy.mutants(examined):
+        assert {*examined.order(mutant)} <= {*QUICK}
 
 
 def test_a_mutant_that_cannot_be_loaded_is_caught(plan: Plan, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from tests.zoo.registry import caught_by, register
 
 from streamfactory.arrowlog import LogConsumer, LogMetadata
@@ -256,7 +257,30 @@ class DropsCarriedHeaders(EnvelopesProducerFactory):
     """`CARRIES` contains the headers, and the writer does not store them."""
 
     def create_writer(self, context: WriteContext) -> EnvelopesWriter:
-        return _Headless()
+        return _Headless(self.config["value.max.bytes"])
+
+
+@caught_by("the_largest_value_comes_back_whole")
+class RefusesTheLargestValue(EnvelopesProducerFactory):
+    """A value of exactly the greatest size is refused."""
+
+    def create_writer(self, context: WriteContext) -> EnvelopesWriter:
+        return EnvelopesWriter(self.config["value.max.bytes"] - 1)
+
+
+class _Cutting(EnvelopesWriter):
+    def write(self, outgoing: Outgoing) -> None:
+        values = pc.binary_slice(outgoing.rows.column(0), 0, self._largest)
+        rows = pa.record_batch([values], schema=outgoing.rows.schema)
+        super().write(replace(outgoing, rows=rows))
+
+
+@caught_by("a_value_above_the_largest_is_refused_with_its_row")
+class CutsLongerValues(EnvelopesProducerFactory):
+    """Of a value above the greatest size the beginning is written."""
+
+    def create_writer(self, context: WriteContext) -> EnvelopesWriter:
+        return _Cutting(self.config["value.max.bytes"])
 
 
 # --- metadata and topics ----------------------------------------------------------
@@ -309,6 +333,26 @@ class KeepsDeletedTopics(MemoryTopicAdmin):
 
     def delete(self, topic: str) -> None:
         pass
+
+
+@caught_by("closing_an_administration_leaves_its_topics")
+class UndoesOnClose(MemoryTopicAdmin):
+    """Topics that an administration created, and nobody wrote to, go with it."""
+
+    _created: str | None = None
+
+    def create(self, topic: str, schema: Any, partitions: int | None) -> None:
+        super().create(topic, schema, partitions)
+        self._created = topic
+
+    def delete(self, topic: str) -> None:
+        super().delete(topic)
+        self._created = None
+
+    def close(self) -> None:
+        if self._created is not None:
+            super().delete(self._created)
+        super().close()
 
 
 @caught_by("deleting_a_topic_leaves_the_others")

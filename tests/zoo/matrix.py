@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tests.conformance.parts import with_needs
-from tests.zoo import capabilities, committers, processes, readers, servers, writers
+from tests.zoo import (
+    adversaries,
+    capabilities,
+    committers,
+    processes,
+    readers,
+    servers,
+    writers,
+)
 from tests.zoo.registry import ZOO, BrokenBackend
 
 from streamfactory.conformance import Subject
@@ -29,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PAGE",
+    "adversaries",
     "capabilities",
     "committers",
     "failed_cases",

@@ -15,7 +15,13 @@ import pyarrow as pa
 from tests.zoo.registry import ZooConsumers, caught_by
 
 from streamfactory.arrowlog import LogConsumer, LogConsumerFactory, LogMetadata
-from streamfactory.spi import BatchState, Fetched, FetchLimits, PartitionInfo
+from streamfactory.spi import (
+    BatchState,
+    Fetched,
+    FetchLimits,
+    PartitionInfo,
+    PermanentError,
+)
 
 
 @caught_by("offsets_rise_and_nothing_is_missing")
@@ -641,3 +647,33 @@ class LeavesClosingToTheCollector(LogConsumer):
     def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
         self._opened = _Descriptor()
         return super().fetch_messages(start, end, limits)
+
+
+@caught_by("closing_a_source_leaves_the_others")
+class ClosesWhatIsShared(ZooConsumers):
+    """Factories of one configuration share a connection, and the first closes it."""
+
+    _OPEN: ClassVar[dict[str, list[bool]]] = {}
+
+    def create_partition_level_consumer(
+        self, client_id: str, partition: Any, fields_to_read: Any = None
+    ) -> Any:
+        shared = self._OPEN.setdefault(self.config["store"], [True])
+        made = super().create_partition_level_consumer(
+            client_id, partition, fields_to_read
+        )
+        fetch = made.fetch_messages
+
+        def fetch_while_open(start: int, end: Any, limits: FetchLimits) -> Fetched:
+            if not shared[0]:
+                msg = "the connection was closed"
+                raise PermanentError(msg)
+            return fetch(start, end, limits)
+
+        made.fetch_messages = fetch_while_open  # type: ignore[method-assign]
+        return made
+
+    def close(self) -> None:
+        for shared in filter(None, [self._OPEN.pop(self.config["store"], None)]):
+            shared[0] = False
+        super().close()

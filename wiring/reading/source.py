@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 from collections import Counter
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final, final
@@ -12,6 +13,7 @@ from streamfactory.conversion.conform import check_columns
 from streamfactory.conversion.differences import schema_difference
 from streamfactory.spi import (
     SCHEMA,
+    ClosedError,
     ConfigError,
     ConsumerFactory,
     Partition,
@@ -43,12 +45,16 @@ from streamfactory.wiring.reading.metadata import Metadata
 from streamfactory.wiring.reading.reader import Reader, ReaderSettings
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
 
-    from streamfactory.spi import Decoder, MessageDecoder, StreamConfig
+    from streamfactory.spi import (
+        Decoder,
+        MessageDecoder,
+        PartitionLevelConsumer,
+        StreamConfig,
+    )
     from streamfactory.wiring.config.settled import Configured
 
     Wrap = Callable[[ConsumerFactory], ConsumerFactory]
@@ -139,6 +145,7 @@ class Source:
         self._opened_at: dict[Partition, int] = {}
         """Where partitions ended when their first readers were created."""
         self._closing = ExitStack()
+        self._closed = threading.Event()
         self._schema: pa.Schema | None = None
         self._settings = ReaderSettings(
             stream=self.config.name,
@@ -212,15 +219,17 @@ class Source:
                 `IncarnationChanged`.
             counted: Whether the metrics of the process count what is read: not for a
                 look at the stream by a person.
+
+        Raises:
+            ClosedError: misuse; the source is closed.
         """
+        self._check_open()
         if info is not None and info.latest is not None:
             self._opened_at.setdefault(partition, info.latest)
         return Reader(
             partition,
             self._settings,
-            create=lambda: self.factory.create_partition_level_consumer(
-                f"{self._client_id}-{partition}", partition, self._pushed_fields()
-            ),
+            create=lambda: self._create(partition),
             look_up=lambda closed: self.metadata.info(partition, closed),
             identify=lambda closed: self.metadata.incarnations([partition], closed)[
                 partition
@@ -281,7 +290,20 @@ class Source:
         """Close the metadata and the factory; the caller closes readers before."""
         self.guard.end(self._close)
 
+    def _create(self, partition: Partition) -> PartitionLevelConsumer:
+        # A closed factory would open again what nothing closes.
+        self._check_open()
+        return self.factory.create_partition_level_consumer(
+            f"{self._client_id}-{partition}", partition, self._pushed_fields()
+        )
+
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            msg = "the stream is closed"
+            raise ClosedError(msg, stream=self.config.name)
+
     def _close(self) -> None:
+        self._closed.set()
         try:
             self._closing.close()
             self.metadata.close()

@@ -142,6 +142,8 @@ class NatsHarness:
     sets_timestamps: ClassVar = False
     largest_key: ClassVar = 32_768
     """Keys are headers, in base64: all headers of a message have 64 KiB."""
+    largest_value: ClassVar = 1024**2 - 1024
+    """The server's max_payload, without what headers take."""
     sample_headers: ClassVar = (
         (("kind", b"test"), ("Content-Type", b"text/plain")),
         (("empty", b""), ("text", "grün".encode())),

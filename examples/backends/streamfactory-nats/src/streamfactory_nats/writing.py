@@ -41,11 +41,14 @@ class NatsWriter(spi.StreamWriter):
         self._topic = topic
         self._attempt = uuid.uuid4().hex
         self._staged: list[Staged] = []
+        self._rows = 0
 
     def write(self, outgoing: spi.Outgoing) -> None:
+        before, self._rows = self._rows, self._rows + outgoing.rows.num_rows
+
         async def stage(client: Client) -> None:
             jetstream = client.jetstream(timeout=self._connection.timeout)
-            for start, stop in _chunks(outgoing, client.max_payload):
+            for start, stop in _chunks(outgoing, before, client.max_payload):
                 answer = await jetstream.publish(
                     layout.staged_subject(self._topic, self._attempt),
                     pack(outgoing, start, stop),
@@ -218,8 +221,10 @@ async def _settled(commits: Commits, writer: str | None) -> State:
             await commits.finish(state)
 
 
-def _chunks(outgoing: spi.Outgoing, max_payload: int) -> Iterable[tuple[int, int]]:
-    """Ranges of rows, each for one staged message.
+def _chunks(
+    outgoing: spi.Outgoing, before: int, max_payload: int
+) -> Iterable[tuple[int, int]]:
+    """Ranges of rows, each for one staged message, behind ``before`` rows.
 
     Raises:
         spi.MessageTooLarge: permanent; a row does not fit into a message of NATS.
@@ -232,7 +237,8 @@ def _chunks(outgoing: spi.Outgoing, max_payload: int) -> Iterable[tuple[int, int
     start = held = 0
     for index, size in enumerate(sizes.to_pylist()):
         if size > most:
-            msg = f"a message of {size} bytes exceeds the server's max_payload"
+            msg = f"row {before + index} has a message of {size} bytes, the server "
+            msg += f"accepts {most}"
             raise spi.MessageTooLarge(msg, remedy="raise max_payload of the server")
         rows = index - start
         if rows and (held + size > min(_CHUNK, most // 2) or rows >= _CHUNK_ROWS):

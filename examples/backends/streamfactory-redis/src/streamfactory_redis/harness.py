@@ -22,6 +22,8 @@ from streamfactory.conformance import Message
 
 _START = 30.0
 """Seconds in which a server has to answer."""
+_BULK: Final = 1024**2
+"""Bytes of an argument: the least that can be configured."""
 _PASSWORD = "harness-secret"
 
 _SUPERVISOR: Final = """
@@ -104,6 +106,7 @@ class Server:
             *("--requirepass", _PASSWORD, "--save", ""),
             # Written before each answer, so that a restart finds all; power may fail.
             *("--appendonly", "yes", "--appendfsync", "no"),
+            *("--proto-max-bulk-len", str(_BULK)),
         ]
 
     def _say(self, word: str) -> None:
@@ -142,6 +145,8 @@ class RedisHarness:
 
     sample_headers: ClassVar = ((("a", b"1"), ("b", b"\xff")), (("empty", b""),))
     """Fields of an entry are any bytes; the client sends each name once."""
+    largest_value: ClassVar = _BULK - 1
+    """One byte of an argument marks what there is."""
     _server: ClassVar[Server | None] = None
 
     def __init__(self, folder: Path) -> None:

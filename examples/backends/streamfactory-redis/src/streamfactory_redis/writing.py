@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import redis
 from streamfactory import spi
 
 from streamfactory_redis import layout, scripts
@@ -15,6 +17,8 @@ from streamfactory_redis.connection import Connection
 
 _CHUNK: Final = 512
 """Rows that are staged by one command."""
+_LONGEST: Final = 512 * 1024**2
+"""Bytes that a server accepts in one argument, unless it is configured otherwise."""
 _NOTHING: Final = b"-"
 
 
@@ -27,8 +31,10 @@ class RedisWriter(spi.StreamWriter):
         self._retention: int = config["staged.retention.millis"]
         self._attempt = uuid.uuid4().hex
         self._rows: dict[int, int] = {}
+        self._longest: int | None = None
 
     def write(self, outgoing: spi.Outgoing) -> None:
+        self._check_lengths(outgoing)
         key = layout.staged_key(self._topic, self._attempt, outgoing.partition)
         values = outgoing.rows.column("value")
         for start in range(0, len(values), _CHUNK):
@@ -41,6 +47,28 @@ class RedisWriter(spi.StreamWriter):
                 outgoing.partition, 0
             ) + len(some)
         self._connection.client.pexpire(key, self._retention)
+
+    def _check_lengths(self, outgoing: spi.Outgoing) -> None:
+        """Refuse what the server would end the connection for.
+
+        Raises:
+            spi.MessageTooLarge: permanent; a value or a key is too long.
+        """
+        if self._longest is None:
+            self._longest = _fetch_longest(self._connection)
+        before = sum(self._rows.values())
+        for what, texts in (
+            ("value", outgoing.rows.column("value")),
+            ("key", outgoing.key),
+        ):
+            lengths = None if texts is None else pc.binary_length(texts)
+            longest = None if lengths is None else pc.max(lengths).as_py()
+            if longest is not None and longest > self._longest:
+                row = before + pc.index(lengths, longest).as_py()
+                msg = f"row {row} has a {what} of {longest} bytes, the server accepts "
+                msg += str(self._longest)
+                remedy = "raise proto-max-bulk-len of the server"
+                raise spi.MessageTooLarge(msg, remedy=remedy)
 
     def commit(self) -> Any:
         rows = [[partition, count] for partition, count in self._rows.items()]
@@ -160,6 +188,15 @@ def fetch_last(
     key = layout.writers_key(topic)
     record: Any = connection.client.hget(key, f"record {writer}")
     return _parse(record)
+
+
+def _fetch_longest(connection: Connection) -> int:
+    """Bytes that a value may have: one byte marks what there is."""
+    try:
+        found: Any = connection.client.config_get("proto-max-bulk-len")
+    except redis.exceptions.ResponseError:
+        found = {}  # not permitted, or no such command on a hosted server
+    return int(found.get("proto-max-bulk-len", _LONGEST)) - 1
 
 
 def _texts(values: pa.Array, keys: pa.Array | None) -> Iterator[bytes]:

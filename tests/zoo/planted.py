@@ -1,0 +1,70 @@
+"""Defects that an adversary would plant, each as a change of one text of a backend."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from streamfactory.conformance.mutations import Mutation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+BACKENDS: Final = Path(__file__).parents[2] / "examples" / "backends"
+
+
+@dataclass(frozen=True, slots=True)
+class Defect:
+    """A change of a module of a backend of the examples."""
+
+    name: str
+    kind: str
+    """When it shows: a row of the table in docs/zoo.md."""
+    module: str
+    """``streamfactory_redis/reading.py``."""
+    before: str
+    """A text that the module has once."""
+    after: str
+    unseen: str = ""
+    """Why the kit cannot observe it; empty where it has to."""
+
+    @property
+    def path(self) -> Path:
+        """The module's file."""
+        package = self.module.partition("/")[0]
+        return BACKENDS / package.replace("_", "-") / "src" / self.module
+
+    def mutation(self) -> Mutation:
+        """The change, as ``conformance --mutate`` makes its own.
+
+        Raises:
+            ValueError: The module has the text more than once, or not at all.
+        """
+        source = self.path.read_text(encoding="utf-8")
+        if source.count(self.before) != 1:
+            msg = f"{self.name}: {self.module} has {source.count(self.before)} times "
+            msg += repr(self.before)
+            raise ValueError(msg)
+        at = source.index(self.before)
+        begin = len(source[:at].encode())
+        line = source[:at].count("\n") + 1
+        last = line + self.before.rstrip("\n").count("\n")
+        return Mutation(
+            line,
+            begin,
+            begin + len(self.before.encode()),
+            self.before,
+            self.after,
+            self.kind,
+            self.name,
+            (line, last),
+        )
+
+
+def by_kind(defects: Iterable[Defect]) -> dict[str, list[Defect]]:
+    """Defects in the order of their kinds."""
+    found: dict[str, list[Defect]] = {}
+    for defect in defects:
+        found.setdefault(defect.kind, []).append(defect)
+    return dict(sorted(found.items()))
