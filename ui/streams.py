@@ -115,8 +115,8 @@ def partitions(name: str) -> Document:
         Unsupported: misuse; a second connection may take messages of the stream.
         StreamError: The stream cannot be reached, or is no source.
     """
-    with _source(catalogue().get(name)) as source:
-        _refuse_transport(source)
+    with opened_source(catalogue().get(name)) as source:
+        refuse_transport(source)
         infos = source.metadata.partitions()
         held = [_held(source, info) for info in infos]
         document = {
@@ -160,8 +160,8 @@ def lags(target: str) -> list[Document]:
             measured = target_lags(stack, target, masks.append, catalogue(), quiet=True)
         else:
             definition = catalogue().get(target)
-            with _source(definition) as source:
-                _refuse_transport(source)
+            with opened_source(definition) as source:
+                refuse_transport(source)
             measured = group_lags(stack, definition, masks.append, quiet=True)
         return list(masked(plain(measured), all_of(masks)))
 
@@ -184,8 +184,8 @@ def sample(
         StreamError: The stream cannot be reached, or its messages not be decoded.
     """
     definition = catalogue().get(name)
-    with _source(as_raw(definition) if raw else definition) as source:
-        _refuse_transport(source)
+    with opened_source(as_raw(definition) if raw else definition) as source:
+        refuse_transport(source)
         info = next(
             (
                 info
@@ -224,7 +224,7 @@ def _held(source: Source, info: PartitionInfo) -> int | None:
     return source.metadata.behind(info, info.start)
 
 
-def _refuse_transport(source: Source) -> None:
+def refuse_transport(source: Source) -> None:
     """Refuse to connect to what can be read once.
 
     Pages look streams up all the time: they would bind the address of a receiver, or
@@ -238,7 +238,8 @@ def _refuse_transport(source: Source) -> None:
 
 
 @contextmanager
-def _source(definition: StreamDefinition) -> Iterator[Source]:
+def opened_source(definition: StreamDefinition) -> Iterator[Source]:
+    """A source for look-ups; it is closed at the end of the block."""
     configured = load(definition, "read", quiet=True)
     with (
         masked_errors([configured.config.mask]),

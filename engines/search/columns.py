@@ -70,7 +70,9 @@ def searchable(column: pa.Array) -> pa.Array:
     """A column as an engine can search it: same length, nulls where it has nulls."""
     kind, types = column.type, pa.types
     if isinstance(kind, pa.BaseExtensionType):
-        return _json(column) if isinstance(kind, pa.UuidType) else _of_storage(column)
+        return (
+            json_text(column) if isinstance(kind, pa.UuidType) else _of_storage(column)
+        )
     if types.is_dictionary(kind):
         return searchable(column.dictionary_decode())
     if types.is_run_end_encoded(kind):
@@ -78,7 +80,7 @@ def searchable(column: pa.Array) -> pa.Array:
     if types.is_struct(kind) and kind.num_fields:
         return _of_struct(column)
     if types.is_map(kind) or types.is_nested(kind):
-        return _of_list(column) if _is_list(kind) else _json(column)
+        return _of_list(column) if _is_list(kind) else json_text(column)
     return _of_scalars(column)
 
 
@@ -139,7 +141,7 @@ def _of_scalars(column: pa.Array) -> pa.Array:
         return column
     if types.is_date32(kind):
         return column
-    return _json(column)
+    return json_text(column)
 
 
 def _sound_text(column: pa.Array) -> pa.Array:
@@ -147,7 +149,7 @@ def _sound_text(column: pa.Array) -> pa.Array:
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
-        return _json(column)
+        return json_text(column)
     return column
 
 
@@ -209,7 +211,7 @@ def _of_list(column: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(edges, inner, mask=column.is_null())
 
 
-def _json(column: pa.Array) -> pa.Array:
+def json_text(column: pa.Array) -> pa.Array:
     """Text as `tail` shows the values."""
     texts: list[str | None] = []
     for value in plain_values(column, octets_text):

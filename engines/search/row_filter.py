@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 SECONDS: Final = 60.0
 """For one answer of the process, its start included."""
+_INVALID: Final = "its process returned an invalid answer"
+_ENDED: Final = "it needs too much memory, or ended its process"
 _MOST_ANSWER: Final = 1 << 24
 _PASSED: Final = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "LANG")
 """Environment variables of the process: none of them has a secret."""
@@ -103,7 +105,7 @@ class RowFilter(Closing):
             self._document(answer)
         hits = np.frombuffer(answer, np.uint8, offset=1) == 1
         if len(hits) != rows.num_rows:
-            raise self._failed("its process returned an invalid answer")
+            raise self._failed(_INVALID)
         return hits
 
     def close(self) -> None:
@@ -129,7 +131,7 @@ class RowFilter(Closing):
         try:
             found = json.loads(answer[1:])
         except ValueError:
-            raise self._failed("its process returned an invalid answer") from None
+            raise self._failed(_INVALID) from None
         if not isinstance(found, dict) or "columns" not in found:
             reason = str(found.get("error", "")) if isinstance(found, dict) else ""
             raise self._failed(reason[:500] or "no reason is known")
@@ -167,14 +169,14 @@ class RowFilter(Closing):
                 if len(received) >= 8:
                     wanted = 8 + struct.unpack_from("<Q", received)[0]
                     if wanted > _MOST_ANSWER:
-                        raise self._failed("its process returned an invalid answer")
+                        raise self._failed(_INVALID)
         return bytes(received[8:])
 
     def _received(self, out: int) -> bytes:
         found = os.read(out, 1 << 16)
         if not found:
             self.close()
-            raise self._failed("it needs too much memory, or ended its process")
+            raise self._failed(_ENDED)
         return found
 
     def _sent(self, into: int, queue: list[memoryview]) -> list[memoryview]:
