@@ -19,6 +19,7 @@ from streamfactory.spi import (
     UnknownStream,
 )
 from streamfactory.ui.actions import actions
+from streamfactory.ui.browse import browse
 from streamfactory.ui.pages import pages
 from streamfactory.ui.site import EXTENSION, Site, site
 from streamfactory.wiring.core.defects import InternalError
@@ -44,6 +45,9 @@ _HEADERS: Final = {
     "X-Frame-Options": "DENY",
 }
 
+_SCRIPTS: Final = "; script-src 'self'; connect-src 'self'"
+"""Of the live view, the only page with a script: a file of this server."""
+
 _log = logging.getLogger("streamfactory.ui")
 
 
@@ -68,6 +72,7 @@ def create_app(found: Site) -> Flask:
     app.add_url_rule("/log-in", "log_in", _log_in, methods=["GET", "POST"])
     app.add_url_rule("/log-out", "log_out", _log_out, methods=["POST"])
     app.register_blueprint(pages)
+    app.register_blueprint(browse)
     app.register_blueprint(actions)
     return app
 
@@ -116,6 +121,8 @@ def _check_form() -> None:
 def _secure(response: Response) -> Response:
     for name, value in _HEADERS.items():
         response.headers[name] = value
+    if g.get("scripts"):
+        response.headers["Content-Security-Policy"] += _SCRIPTS
     if request.endpoint == "static":
         response.headers["Cache-Control"] = "max-age=3600"
     return response

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 
 from streamfactory.engines.scans import METADATA
-from streamfactory.engines.search.browsing import Browser, Limits
+from streamfactory.engines.search.browsing import Browser, Limits, times_of
 from streamfactory.engines.search.columns import hidden, octets_text, searchable
 from streamfactory.engines.search.outputs import RowWriter
 from streamfactory.engines.search.row_filter import RowFilter
@@ -117,13 +117,15 @@ def messages(query: Query) -> Document:
         StreamError: The stream cannot be reached, or its messages not be decoded.
     """
     limits = Limits(min(query.count, MOST_MESSAGES), PAGE.rows, PAGE.size, PAGE.seconds)
-    with _opened(query) as source:
+    with opened_query(query) as source:
         page = _page(source, query, limits)
-        names = _shown(source)
+        names = shown_columns(source)
         document: Document = {
             "columns": names[:MOST_COLUMNS],
             "hidden": max(0, len(names) - MOST_COLUMNS),
-            "messages": [_message(one, names[:MOST_COLUMNS]) for one in page.messages],
+            "messages": [
+                message_document(one, names[:MOST_COLUMNS]) for one in page.messages
+            ],
             "before": _offsets_text(page.before),
             "after": _offsets_text(page.after),
             "has_previous": page.has_previous,
@@ -156,21 +158,21 @@ def message(name: str, topic: str, number: int, offset: int) -> Document:
         StreamError: The stream cannot be reached.
     """
     found: Document = {"parts": [], "rows": [], "undecodable": None}
-    with _opened(Query(name, raw=True)) as source:
+    with opened_query(Query(name, raw=True)) as source:
         raw = _one(source, topic, number, offset)
         for column in raw.schema.names:
             values = raw.column(column)
             found["parts"].append([column, _whole(values, 0)])
         if not source.source_schema.equals(envelope_schema()):
-            found["rows"] = _fields(raw, _shown(source))
+            found["rows"] = _fields(raw, shown_columns(source))
             found["parts"] = [one for one in found["parts"] if one[0] in METADATA]
         found = _masked(found, source)
     if not found["rows"]:
         try:
-            with _opened(Query(name)) as source:
+            with opened_query(Query(name)) as source:
                 if source.decodes:
                     rows = _one(source, topic, number, offset)
-                    fields = _fields(rows, _shown(source))
+                    fields = _fields(rows, shown_columns(source))
                     found["rows"] = _masked(fields, source)
         except StreamError as error:
             if error.error_class.value != "decode":
@@ -188,9 +190,9 @@ def download(query: Query, format: str) -> Download:
         Unsupported: misuse; the format has no such columns.
         StreamError: As `messages`.
     """
-    with _opened(query) as source:
+    with opened_query(query) as source:
         page = _page(source, query, DOWNLOAD)
-        mask = _mask_of(source)
+        mask = mask_of(source)
         sink = io.BytesIO()
         schema = source.schema
         empty = _hidden([], schema, mask)
@@ -206,7 +208,7 @@ def download(query: Query, format: str) -> Download:
 
 
 @contextmanager
-def _opened(query: Query) -> Iterator[Source]:
+def opened_query(query: Query) -> Iterator[Source]:
     """The source of a page, with the columns that pages need."""
     definition = catalogue().get(query.stream)
     overrides = {"includeHeaders": "true"}
@@ -227,12 +229,12 @@ def _page(source: Source, query: Query, limits: Limits) -> MessagePage:
     position: Mapping[Partition, int] = {}
     if query.place:
         position = _position(source, infos, parse_place(query.place))
-    infos = _chosen(infos, query)
+    infos = chosen_partitions(infos, query)
     with ExitStack() as stack:
         matches = None
         if query.where:
             stack.enter_context(_turn())
-            found = RowFilter(query.where, source.schema, mask=_mask_of(source))
+            found = RowFilter(query.where, source.schema, mask=mask_of(source))
             stack.enter_context(found)
             matches = partial(found.matches, seconds=2 * limits.seconds)
         elif limits is DOWNLOAD:
@@ -248,7 +250,10 @@ def _position(
     return offsets_of(source.config, source.metadata, infos, marks)
 
 
-def _chosen(infos: Sequence[PartitionInfo], query: Query) -> list[PartitionInfo]:
+def chosen_partitions(
+    infos: Sequence[PartitionInfo], query: Query
+) -> list[PartitionInfo]:
+    """The partitions that a query reads."""
     there = [one for one in infos if one.state is not PartitionState.VANISHED]
     if not query.partition:
         return there
@@ -267,7 +272,7 @@ def _chosen(infos: Sequence[PartitionInfo], query: Query) -> list[PartitionInfo]
 def _one(source: Source, topic: str, number: int, offset: int) -> pa.RecordBatch:
     """The rows of one message."""
     query = Query(source.config.name, partition=f"{number}:{topic}")
-    (info,) = _chosen(source.metadata.partitions(), query)
+    (info,) = chosen_partitions(source.metadata.partitions(), query)
     with closing(source.reader(info.partition, info=info, counted=False)) as reader:
         batch = reader.fetch(offset, end=offset + 1, max_rows=1, timeout=PAGE.seconds)
     if not batch.num_rows:
@@ -295,7 +300,7 @@ def _turn() -> Iterator[None]:
 # --- what is shown --------------------------------------------------------------
 
 
-def _shown(source: Source) -> list[str]:
+def shown_columns(source: Source) -> list[str]:
     """The columns of a table of messages: those of rows, or value and headers."""
     names = source.schema.names
     if source.source_schema.equals(envelope_schema()) and not source.decodes:
@@ -303,7 +308,8 @@ def _shown(source: Source) -> list[str]:
     return [name for name in names if name not in METADATA]
 
 
-def _message(one: Message, names: Sequence[str]) -> Document:
+def message_document(one: Message, names: Sequence[str]) -> Document:
+    """One message of a table, unmasked."""
     rows = one.rows.slice(0, _ROWS)
     return {
         "topic": one.partition.topic,
@@ -317,11 +323,10 @@ def _message(one: Message, names: Sequence[str]) -> Document:
 
 
 def _time(rows: pa.RecordBatch) -> str:
-    for name in ("_timestamp", "timestamp"):
-        at = rows.schema.get_field_index(name)
-        if at >= 0 and pa.types.is_timestamp(rows.schema.field(at).type):
-            return plain_values(rows.column(at).slice(0, 1), octets_text)[0] or ""
-    return ""
+    times = times_of(rows)
+    if times is None:
+        return ""
+    return plain_values(times.slice(0, 1), octets_text)[0] or ""
 
 
 def _cell(rows: pa.RecordBatch, *names: str) -> str | None:
@@ -357,7 +362,8 @@ def _offsets_text(position: Any) -> str:
     return json.dumps(json.loads(position.to_json())["offsets"], separators=(",", ":"))
 
 
-def _mask_of(source: Source) -> Callable[[str], str]:
+def mask_of(source: Source) -> Callable[[str], str]:
+    """Masks what is secret in a text of a stream."""
     return lambda text: mask_userinfo(source.config.mask(text))
 
 

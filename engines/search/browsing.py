@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 MOST_PARTITIONS: Final = 100
 """Partitions of one page: each has a reader."""
-_TIMES: Final = ("_timestamp", "timestamp")
-"""Names of the column of times: of rows, and of undecoded messages."""
 _CHUNK: Final = 2000
 """Messages that are fetched at once for a search."""
 _FIRST, _FIRST_SEARCHED, _WIDER = 4, 64, 4
@@ -218,6 +216,34 @@ def merged(found: Iterable[Sequence[Message]]) -> list[Message]:
     return [item[3] for item in keyed]
 
 
+def messages_of(batch: MessageBatch, matches: Matches | None) -> list[Message]:
+    """The messages of a batch of which a row is wanted.
+
+    Args:
+        batch: A batch.
+        matches: Whether each row is wanted; None for all rows.
+    """
+    count = batch.num_rows
+    if not count:
+        return []
+    offsets = _offsets(batch)
+    edges = [0, *(np.flatnonzero(np.diff(offsets)) + 1).tolist(), count]
+    bounds = list(pairwise(edges))
+    if matches is not None:
+        hits = np.add.reduceat(matches(batch.rows), edges[:-1], dtype=int)
+        bounds = [bounds[at] for at in np.flatnonzero(hits).tolist()]
+    times = _times(batch.rows)
+    return [
+        Message(
+            batch.partition,
+            int(offsets[at]),
+            None if times is None else times[at].as_py(),
+            batch.rows.slice(at, end - at),
+        )
+        for at, end in bounds
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class _Share:
     """The limits of one partition."""
@@ -297,28 +323,8 @@ class _Part:
 
     def _messages(self, batch: MessageBatch) -> list[Message]:
         """The messages of a batch that are wanted."""
-        count = batch.num_rows
-        if not count:
-            return []
-        offsets = _offsets(batch)
-        edges = [0, *(np.flatnonzero(np.diff(offsets)) + 1).tolist(), count]
-        bounds = list(pairwise(edges))
-        if self.share.matches is not None:
-            hits = np.add.reduceat(
-                self.share.matches(batch.rows), edges[:-1], dtype=int
-            )
-            bounds = [bounds[at] for at in np.flatnonzero(hits).tolist()]
-        times = _times(batch.rows)
-        found = [
-            Message(
-                self.partition,
-                int(offsets[at]),
-                None if times is None else times[at].as_py(),
-                batch.rows.slice(at, end - at),
-            )
-            for at, end in bounds
-        ]
-        if len(edges) == 2 and batch.size > self.share.size:
+        found = messages_of(batch, self.share.matches)
+        if batch.size > self.share.size and len(found) == 1:
             self.too_large += found
         return found
 
@@ -387,10 +393,19 @@ def _offsets(batch: MessageBatch) -> np.ndarray:
     return np.arange(first, first + batch.num_rows)
 
 
+def times_of(rows: pa.RecordBatch) -> pa.Array | None:
+    """The times of messages; None where the rows have none."""
+    names = rows.schema.names
+    # `timestamp` is a metadata column of undecoded messages only.
+    name = "timestamp" if "timestampType" in names else "_timestamp"
+    at = rows.schema.get_field_index(name)
+    if at < 0 or not pa.types.is_timestamp(rows.schema.field(at).type):
+        return None
+    return rows.column(at)
+
+
 def _times(rows: pa.RecordBatch) -> pa.Array | None:
-    for name in _TIMES:
-        at = rows.schema.get_field_index(name)
-        if at >= 0 and pa.types.is_timestamp(rows.schema.field(at).type):
-            micros = rows.column(at).cast(pa.timestamp("us", "UTC"), safe=False)
-            return micros.view(pa.int64())
-    return None
+    found = times_of(rows)
+    if found is None:
+        return None
+    return found.cast(pa.timestamp("us", "UTC"), safe=False).view(pa.int64())
