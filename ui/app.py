@@ -20,6 +20,7 @@ from streamfactory.spi import (
 )
 from streamfactory.ui.actions import actions
 from streamfactory.ui.browse import browse
+from streamfactory.ui.mapping import mapping
 from streamfactory.ui.pages import pages
 from streamfactory.ui.site import EXTENSION, Site, site
 from streamfactory.wiring.core.defects import InternalError
@@ -73,6 +74,7 @@ def create_app(found: Site) -> Flask:
     app.add_url_rule("/log-out", "log_out", _log_out, methods=["POST"])
     app.register_blueprint(pages)
     app.register_blueprint(browse)
+    app.register_blueprint(mapping)
     app.register_blueprint(actions)
     return app
 

@@ -117,6 +117,9 @@ class _Feed:
         """The events after one of this reader; after another one, all there are."""
         token, _, text = last.partition("-")
         known = int(text) if token == self._token and _is_number(text) else 0
+        if last and token != self._token:
+            # Its reader has ended: nobody read between then and now.
+            yield Event(self._id(0), None, "skipped")
         with self._lock:
             self._asked = time.monotonic()
             kept, count, error = list(self._messages), self._count, self._error

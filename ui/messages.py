@@ -146,7 +146,8 @@ def messages(query: Query) -> Document:
                 for one in page.too_large
             ],
         }
-        return _masked(document, source)
+        safe: Document = _masked(document, source)
+        return safe
 
 
 def message(name: str, topic: str, number: int, offset: int) -> Document:
@@ -316,7 +317,7 @@ def message_document(one: Message, names: Sequence[str]) -> Document:
         "partition": one.partition.id,
         "offset": one.offset,
         "time": _time(rows),
-        "key": _cell(rows, "_key", "key"),
+        "key": _key(rows),
         "rows": cell_rows(rows, names),
         "more": one.rows.num_rows - rows.num_rows,
     }
@@ -329,11 +330,11 @@ def _time(rows: pa.RecordBatch) -> str:
     return plain_values(times.slice(0, 1), octets_text)[0] or ""
 
 
-def _cell(rows: pa.RecordBatch, *names: str) -> str | None:
-    for name in names:
-        if rows.schema.get_field_index(name) >= 0:
-            return cell_rows(rows.slice(0, 1), [name])[0][0]
-    return None
+def _key(rows: pa.RecordBatch) -> str | None:
+    names = rows.schema.names
+    # `key` is a metadata column of undecoded messages only.
+    name = "key" if "timestampType" in names else "_key"
+    return cell_rows(rows.slice(0, 1), [name])[0][0] if name in names else None
 
 
 def _fields(rows: pa.RecordBatch, names: Sequence[str]) -> list[list[list[str]]]:

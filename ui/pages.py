@@ -13,6 +13,7 @@ from streamfactory.ui import pipelines as facts
 from streamfactory.ui.asked import first, note, number, paging, stream_name
 from streamfactory.ui.catalogue import catalogue
 from streamfactory.ui.lookups import Answer
+from streamfactory.ui.mapping import link_text, links_of_catalogue, node_address
 from streamfactory.ui.plots import line_plot
 from streamfactory.ui.recording import rates
 from streamfactory.ui.site import site
@@ -84,6 +85,7 @@ def stream() -> str:
         },
         name,
     )
+    links = links_of_catalogue()
     all_of_them = _value(answers["partitions"], "partitions")
     begin = first(len(all_of_them), PAGE)
     return render_template(
@@ -93,6 +95,11 @@ def stream() -> str:
         state=answers["partitions"],
         partitions=all_of_them[begin : begin + PAGE],
         groups=answers["lags"],
+        readers=[one for one in links.readers(name) if one.target[0] != "group"],
+        writers=links.writers(name),
+        node_address=node_address,
+        link_text=link_text,
+        only_set=request.args.get("set") == "only",
         plot=_rate_plot("Rows written per second", ("stream", name)),
         **paging(len(all_of_them), begin, PAGE),
     )

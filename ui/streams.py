@@ -32,6 +32,7 @@ from streamfactory.wiring.core.guard import masked_errors
 from streamfactory.wiring.core.plain import plain, total
 from streamfactory.wiring.core.shown import all_of, masked
 from streamfactory.wiring.decoding.deadletters import DEAD_LETTER_SCHEMA
+from streamfactory.wiring.options.spool import PATH as SPOOL_PATH
 from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.reading.raw_messages import as_raw
 from streamfactory.wiring.reading.source import Source
@@ -74,6 +75,7 @@ def configuration(name: str) -> Document:
         "effective": [],
         "decoder": None,
         "dead_letters": None,
+        "spool": None,
     }
     if config is None:
         return document
@@ -82,6 +84,7 @@ def configuration(name: str) -> Document:
         "guarantees": list(_guarantees(found)),
         "decoder": config.decoder,
         "dead_letters": config.get("dead.letter.stream"),
+        "spool": config.get(SPOOL_PATH),
     }
     safe: Document = masked(document, config.mask)
     return safe

@@ -244,4 +244,4 @@ def _touched(column: Any, mask: Mask) -> bool:
         return False
     text = column if types.is_string(kind) else column.cast(pa.string())
     joined = _SEPARATOR.join(text.drop_null().to_pylist())
-    return mask(joined) != joined
+    return bool(mask(joined) != joined)

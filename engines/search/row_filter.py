@@ -103,7 +103,7 @@ class RowFilter(Closing):
         answer = self._exchange(buffer.getvalue(), seconds)
         if answer[:1] != b"r":
             self._document(answer)
-        hits = np.frombuffer(answer, np.uint8, offset=1) == 1
+        hits: np.ndarray = np.frombuffer(answer, np.uint8, offset=1) == 1
         if len(hits) != rows.num_rows:
             raise self._failed(_INVALID)
         return hits

@@ -36,7 +36,9 @@ function skip(event) {
   const row = body.insertRow(0);
   const found = row.insertCell();
   found.colSpan = 5;
-  found.textContent = `${event.data} messages were skipped: there were too many`;
+  found.textContent = event.data === "null"
+    ? "The view was paused for long: messages may be missing here."
+    : `${event.data} messages were skipped: there were too many`;
 }
 
 function fail(event) {
