@@ -63,6 +63,7 @@ def create_app(found: Site) -> Flask:
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     app.jinja_env.filters["number"] = _number
     app.jinja_env.filters["ago"] = _ago
+    app.jinja_env.filters["bytes"] = _bytes
     app.jinja_env.filters["lines"] = _lines
     app.before_request(_check_request)
     app.after_request(_secure)
@@ -219,6 +220,20 @@ def _number(value: float | None, unknown: str = "unknown") -> str:
     if type(value) is int:
         return f"{value:,}"
     return f"{value:,.1f}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def _bytes(value: int | None) -> str:
+    """A size for people."""
+    if value is None:
+        return ""
+    size = float(value)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            break
+        size /= 1024
+    else:
+        unit = "TiB"
+    return f"{value:,} bytes" if unit == "bytes" else f"{size:,.1f} {unit}"
 
 
 def _ago(seconds: float | None) -> str:

@@ -40,10 +40,8 @@ def links_map(
     places = _places(drawn, kept)
     width = max((x for x, _ in places.values()), default=0) + _BOX + _MARGIN
     height = max((y for _, y in places.values()), default=0) + _HIGH + _MARGIN
-    parts = [
-        f'<svg class="map" viewBox="0 0 {width} {height}" width="{width}" '
-        f'height="{height}" role="group" aria-label="Map">'
-    ]
+    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+    parts = [f'<svg class="map" {size} role="group" aria-label="Map">']
     parts += [_line(places[one.source], places[one.target], one) for one in kept]
     parts += [_label(places[one.target], label(one)) for one in kept]
     parts += [_box(node, *places[node], address(node)) for node in drawn]

@@ -24,7 +24,7 @@ class Link:
     what: str = ""
     """Empty for rows; ``dead letters``."""
     lag: int | None = None
-    """Offsets that the target has not read; None if unknown, or there is no position."""
+    """Offsets that the target has not read; None if unknown."""
     has_lag: bool = False
     """Whether the target has a position in the source."""
     series: tuple[str, str, str] | None = None

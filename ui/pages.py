@@ -17,7 +17,14 @@ from streamfactory.ui.mapping import link_text, links_of_catalogue, node_address
 from streamfactory.ui.plots import line_plot
 from streamfactory.ui.recording import rates
 from streamfactory.ui.site import site
-from streamfactory.ui.streams import configuration, lags, partitions, sample
+from streamfactory.ui.sorting import ORDERS, Shown, ordered, searched
+from streamfactory.ui.streams import (
+    configuration,
+    lags,
+    partitions,
+    sample,
+    topic_facts,
+)
 from streamfactory.wiring.metrics.endpoint import plain_samples
 from streamfactory.wiring.metrics.registry import registry
 
@@ -39,13 +46,17 @@ STREAMS: Final = 100
 def overview() -> str:
     """All streams and pipelines."""
     found = catalogue()
-    names, files = found.names(), facts.pipelines(site().files)
+    text, order = request.args.get("q", ""), request.args.get("sort", "problems")
+    everything, files = found.names(), facts.pipelines(site().files)
+    names = searched(everything, text)
+    files = {name: files[name] for name in searched(list(files), text)}
     begin = first(len(names), STREAMS)
     shown = names[begin : begin + STREAMS]
     wanted: dict[Hashable, Any] = {}
     for name in shown:
         wanted["configuration", name] = partial(configuration, name)
         wanted["partitions", name] = partial(partitions, name)
+        wanted["facts", name] = partial(topic_facts, name)
     for path in files.values():
         wanted["definition", str(path)] = partial(facts.definition, path)
         wanted["progress", str(path)] = partial(facts.progress, path)
@@ -58,10 +69,14 @@ def overview() -> str:
             (str(path), mask_userinfo(str(error)))
             for path, error in found.broken().items()
         ],
-        streams=[
-            (name, answers["configuration", name], answers["partitions", name])
-            for name in shown
-        ],
+        streams=ordered(
+            [Shown(name, *(answers[k, name] for k in _OF_STREAMS)) for name in shown],
+            order,
+        ),
+        text=text,
+        order=order,
+        orders=ORDERS,
+        total=len(everything),
         pipelines=[
             (name, *(answers[kind, str(path)] for kind in _OF_PIPELINES))
             for name, path in files.items()
@@ -70,6 +85,7 @@ def overview() -> str:
     )
 
 
+_OF_STREAMS: Final = ("configuration", "partitions", "facts")
 _OF_PIPELINES: Final = ("definition", "progress", "lags")
 
 
@@ -82,6 +98,7 @@ def stream() -> str:
             "configuration": partial(configuration, name),
             "partitions": partial(partitions, name),
             "lags": partial(lags, name),
+            "facts": partial(topic_facts, name),
         },
         name,
     )
@@ -93,6 +110,7 @@ def stream() -> str:
         name=name,
         configuration=answers["configuration"],
         state=answers["partitions"],
+        topic=answers["facts"],
         partitions=all_of_them[begin : begin + PAGE],
         groups=answers["lags"],
         readers=[one for one in links.readers(name) if one.target[0] != "group"],

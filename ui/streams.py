@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from streamfactory.spark.pipelines.detection import is_pipeline
 from streamfactory.spark.targets import group_lags, target_lags
 from streamfactory.spi import (
+    ConfigError,
     PartitionState,
     Role,
     StreamError,
@@ -37,6 +38,7 @@ from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.reading.raw_messages import as_raw
 from streamfactory.wiring.reading.source import Source
 from streamfactory.wiring.reading.waiting import waiting_text
+from streamfactory.wiring.topics.admin import open_admin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -109,6 +111,25 @@ def _guarantees(found: Checked) -> Iterator[Document]:
             yield {"role": role, "guarantee": None, "reasons": [str(error)]}
         else:
             yield {"role": role, **plain(verdict)}
+
+
+def topic_facts(name: str) -> Document:
+    """What the type shows about a topic, such as its bytes; empty if it has nothing.
+
+    Raises:
+        StreamError: The topic cannot be reached.
+    """
+    definition = catalogue().get(name)
+    masks: list[Callable[[str], str]] = []
+    with masked_errors(masks):
+        try:
+            admin = open_admin(definition)
+        except ConfigError:
+            return {}  # it cannot be written, so it has no administration
+        with admin:
+            masks.append(admin.config.mask)
+            safe: Document = masked(dict(admin.facts()), admin.config.mask)
+            return safe
 
 
 def partitions(name: str) -> Document:

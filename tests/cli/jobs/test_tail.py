@@ -71,8 +71,8 @@ def test_rows_are_chosen(
 
 
 def test_table_is_for_people(clicks: Memory, streamfactory: Command) -> None:
-    done = streamfactory("tail", clicks.stream("clicks"), "--no-follow", "-n", 1)
-    assert done.out == "id  name\n9   n9\n11  n11\n"
+    done = streamfactory("tail", clicks.stream("clicks"), "--no-follow", "-n", 3)
+    assert done.out == "id  name\n9   n9\n10  n10\n11  n11\n"
 
 
 def test_columns_are_chosen(clicks: Memory, streamfactory: Command) -> None:
