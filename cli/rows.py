@@ -1,4 +1,4 @@
-"""Rows on a screen: a table for people, JSON lines for programs."""
+"""Rows on a screen: a table for people."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from streamfactory.wiring.core.shown import printable
 from streamfactory.wiring.core.values import (
     decode_leniently,
-    encode_base64,
-    plain_members,
     plain_values,
 )
 
@@ -20,13 +18,6 @@ if TYPE_CHECKING:
 
 _WIDEST: Final = 60
 """Characters of one cell."""
-
-
-def json_lines(rows: pa.RecordBatch) -> Iterator[str]:
-    """One JSON object a row; `plain_values` says what stands for which value."""
-    names, columns = rows.schema.names, rows.columns
-    for row in plain_members(names, columns, rows.num_rows, encode_base64):
-        yield json.dumps(row, ensure_ascii=False, allow_nan=False)
 
 
 class Table:

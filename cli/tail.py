@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 import click
+import pyarrow as pa
 
 from streamfactory.cli.draining import draining
 from streamfactory.cli.parameters import (
@@ -16,8 +19,12 @@ from streamfactory.cli.parameters import (
 )
 from streamfactory.cli.positions import read_start
 from streamfactory.cli.printing import JsonPrinter
-from streamfactory.cli.rows import Table, json_lines
+from streamfactory.cli.rows import Table
 from streamfactory.cli.status import Status
+from streamfactory.engines.scans import METADATA, check_columns
+from streamfactory.engines.search.browsing import Browser, Limits
+from streamfactory.engines.search.outputs import FORMATS, RowWriter
+from streamfactory.engines.search.row_filter import RowFilter
 from streamfactory.spi import TopicNotFound
 from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.options.spool import PATH as SPOOL_PATH
@@ -28,14 +35,18 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Sequence
 
-    import pyarrow as pa
-
     from streamfactory.cli.printing import Printer
+    from streamfactory.engines.search.browsing import Matches
+    from streamfactory.spi import MessageBatch, Partition, Position
+    from streamfactory.wiring.config.settled import Configured
     from streamfactory.wiring.reading.rotation import Rotation
     from streamfactory.wiring.reading.starts import Start
 
-_TURN = 0.2
+_TURN: Final = 0.2
 """Maximum seconds of one fetch, and so until a signal is handled."""
+_LAST: Final = Limits(rows=10_000_000, size=256 << 20, seconds=60.0)
+"""What looking for the last messages may cost."""
+_WITH_METADATA: Final = {"metadata.columns": "true", "includeHeaders": "true"}
 
 
 def _columns(
@@ -64,7 +75,7 @@ def _columns(
     "back",
     type=click.IntRange(min=0),
     metavar="ROWS",
-    help="Begin this many offsets before the end of each partition.",
+    help="Begin with the last messages, so many of all partitions together.",
 )
 @click.option(
     "--no-follow", is_flag=True, help="End at the last row that the stream has now."
@@ -82,6 +93,18 @@ def _columns(
     metavar="NAMES",
     callback=_columns,
     help="Show these columns, separated by commas.",
+)
+@click.option(
+    "--where",
+    metavar="SQL",
+    help="Only rows for which this expression of DuckDB is true, such as "
+    "\"price > 5 AND _key LIKE 'a%'\".",
+)
+@click.option(
+    "--output",
+    "format",
+    type=click.Choice(FORMATS),
+    help="Print rows in this format instead of a table.",
 )
 @set_option
 @class_paths_flag
@@ -101,6 +124,8 @@ def tail_command(
     no_follow: bool,
     partitions: Sequence[int],
     columns: tuple[str, ...] | None,
+    where: str | None,
+    format: str | None,
     overrides: Overrides,
     allow_class_paths: bool,
 ) -> Status:
@@ -108,17 +133,29 @@ def tail_command(
 
     Starts at the latest offset by default, with --no-follow at the earliest. Consumes
     and commits nothing. Losses are reported on standard error. With --json, prints one
-    object per line.
+    object per line. With -n, messages are counted by time where they have times, else
+    by partition and offset, and with --where those that match.
     """
     if start is not None and back is not None:
         msg = "--from and -n exclude each other."
         raise click.UsageError(msg)
-    configured = load(
-        one_definition(target, overrides), "read", allow_class_paths=allow_class_paths
-    )
+    if isinstance(printer, JsonPrinter):
+        format = format or "json"
+    definition = one_definition(target, overrides)
+    configured = load(definition, "read", allow_class_paths=allow_class_paths)
     printer.mask = configured.config.mask
+    wide = bool(where or back)
+    read = configured
+    if wide:
+        # The expression and the order of messages need columns that may not be shown.
+        definition = definition.with_overrides(_WITH_METADATA)
+        read = load(definition, "read", allow_class_paths=allow_class_paths)
     with ExitStack() as stack:
-        source = Source(configured, fields=columns, client_id="streamfactory-tail")
+        source = Source(
+            read,
+            fields=None if wide else columns,
+            client_id="streamfactory-tail",
+        )
         stack.callback(source.close)
         if SPOOL_PATH in configured.config:
             # Imported here: streams without a spool have no receiver.
@@ -126,17 +163,26 @@ def tail_command(
 
             receive_embedded(source, configured)
         _refuse_unknown(source, partitions)
+
+        def is_mine(partition: Partition) -> bool:
+            return not partitions or partition.id in partitions
+
+        matches: Matches | None = None
+        if where:
+            matches = stack.enter_context(RowFilter(where, source.schema)).matches
         rotation = read_from(
             source,
-            start=start,
-            default="earliest" if no_follow else "latest",
+            start=_last(printer, source, back, matches, is_mine) if back else start,
+            default="earliest" if no_follow and back is None else "latest",
             follow=not no_follow,
-            back=back,
-            mine=lambda p: not partitions or p.id in partitions,
+            mine=is_mine,
         )
         stack.callback(rotation.close)
-        show = _shower(printer, source.schema)
-        rows = _Rows(source, rotation, follow=not no_follow)
+        names = _shown(configured, source.schema.names, columns)
+        show = _shower(
+            pa.schema([source.schema.field(n) for n in names]), format, stack
+        )
+        rows = _Rows(source, rotation, matches, names, follow=not no_follow)
         # Not before: what opens a stream may wait long, and has no batch to finish.
         stop = stack.enter_context(draining())
         ended = rows.show_all(show, stop)
@@ -145,11 +191,55 @@ def tail_command(
     return Status.FINE if ended or not no_follow else Status.INTERRUPTED
 
 
+def _last(
+    printer: Printer,
+    source: Source,
+    count: int,
+    matches: Matches | None,
+    mine: Callable[[Partition], bool],
+) -> Position:
+    """Where the last messages of all partitions begin."""
+    infos = [one for one in source.metadata.partitions() if mine(one.partition)]
+    limits = replace(_LAST, messages=count)
+    page = Browser(source, limits, matches).page(infos, {}, back=True)
+    if any(one.cut for one in page.searched):
+        what = "not all messages were looked at: a limit of time or size was reached"
+        printer.note("warning", what)
+    return page.before
+
+
+def _shown(
+    configured: Configured, names: Sequence[str], columns: tuple[str, ...] | None
+) -> list[str]:
+    """The columns that are shown, of those that are read."""
+    config = configured.config
+    hidden = set[str]() if config["includeHeaders"] else {"_headers"}
+    if not (config["metadata.columns"] or config["metadata.populate"]):
+        hidden = set(METADATA)
+    elif config["metadata.populate"]:
+        hidden = set[str]()
+    wanted = None if columns is None else {*columns, *METADATA}
+    kept = [n for n in names if n not in hidden and (wanted is None or n in wanted)]
+    if columns is None:
+        return kept
+    check_columns(config.name, columns, names)
+    return [*columns, *(name for name in kept if name not in columns)]
+
+
 class _Rows:
     """The rows of a stream, in the order in which they are read."""
 
-    def __init__(self, source: Source, rotation: Rotation, *, follow: bool) -> None:
+    def __init__(
+        self,
+        source: Source,
+        rotation: Rotation,
+        matches: Matches | None,
+        names: list[str],
+        *,
+        follow: bool,
+    ) -> None:
         self._source, self._rotation, self._follow = source, rotation, follow
+        self._matches, self._names = matches, names
 
     def show_all(
         self, show: Callable[[pa.RecordBatch], None], stop: threading.Event
@@ -163,10 +253,18 @@ class _Rows:
                 and all_ended(self._source, self._rotation)
             )
             if batch is not None and batch.num_rows:
-                show(batch.rows)
+                rows = self._selected(batch)
+                if rows.num_rows:
+                    show(rows)
             if ended:
                 return True
         return False
+
+    def _selected(self, batch: MessageBatch) -> pa.RecordBatch:
+        rows = batch.rows
+        if self._matches is not None:
+            rows = rows.filter(pa.array(self._matches(rows)))
+        return rows if rows.schema.names == self._names else rows.select(self._names)
 
 
 def _end_of(rotation: Rotation) -> str:
@@ -176,13 +274,19 @@ def _end_of(rotation: Rotation) -> str:
     return f"the source ended {which}"
 
 
-def _shower(printer: Printer, schema: pa.Schema) -> Callable[[pa.RecordBatch], None]:
-    table = Table(schema.names)
-    lines = json_lines if isinstance(printer, JsonPrinter) else table.lines
+def _shower(
+    schema: pa.Schema, format: str | None, stack: ExitStack
+) -> Callable[[pa.RecordBatch], None]:
+    # Data is not masked: it may have the text of a reference by chance.
+    if format is None:
+        table = Table(schema.names)
+        return lambda rows: click.echo("\n".join(table.lines(rows)))
+    sink = sys.stdout.buffer
+    writer = stack.enter_context(RowWriter(format, sink, schema))
 
     def show(rows: pa.RecordBatch) -> None:
-        # Data is not masked: it may have the text of a reference by chance.
-        click.echo("\n".join(lines(rows)))
+        writer.write(rows)
+        sink.flush()
 
     return show
 

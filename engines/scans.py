@@ -174,7 +174,7 @@ class StreamScan:
         shown = config["metadata.columns"] or config["metadata.populate"]
         default = everything.names if shown else own
         names = list(default if columns is None else columns)
-        _check_columns(config.name, names, everything.names)
+        check_columns(config.name, names, everything.names)
         self._everything = everything
         self.schema: pa.Schema = _select(everything, names)
         """The schema of a scan of all columns."""
@@ -381,7 +381,12 @@ def _select(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
     return pa.schema([schema.field(name) for name in names])
 
 
-def _check_columns(stream: str, names: Sequence[str], there: Sequence[str]) -> None:
+def check_columns(stream: str, names: Sequence[str], there: Sequence[str]) -> None:
+    """Refuse columns that do not exist, and those that are named twice.
+
+    Raises:
+        ConfigError: config.
+    """
     missing = [name for name in names if name not in there]
     twice = [name for name in names if list(names).count(name) > 1]
     if missing:

@@ -21,6 +21,8 @@ from streamfactory.spi import (
     UnknownStream,
 )
 from streamfactory.ui.actions import actions
+from streamfactory.ui.browse import browse
+from streamfactory.ui.mapping import mapping
 from streamfactory.ui.pages import pages
 from streamfactory.ui.site import EXTENSION, Site, site
 from streamfactory.wiring.core.defects import InternalError
@@ -46,6 +48,9 @@ _HEADERS: Final = {
     "X-Frame-Options": "DENY",
 }
 
+_SCRIPTS: Final = "; script-src 'self'; connect-src 'self'"
+"""Of the live view, the only page with a script: a file of this server."""
+
 _log = logging.getLogger("streamfactory.ui")
 
 
@@ -60,6 +65,7 @@ def create_app(found: Site) -> Flask:
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     app.jinja_env.filters["number"] = _number
     app.jinja_env.filters["ago"] = _ago
+    app.jinja_env.filters["bytes"] = _bytes
     app.jinja_env.filters["lines"] = _lines
     app.before_request(_check_request)
     app.after_request(_secure)
@@ -70,6 +76,8 @@ def create_app(found: Site) -> Flask:
     app.add_url_rule("/log-in", "log_in", _log_in, methods=["GET", "POST"])
     app.add_url_rule("/log-out", "log_out", _log_out, methods=["POST"])
     app.register_blueprint(pages)
+    app.register_blueprint(browse)
+    app.register_blueprint(mapping)
     app.register_blueprint(actions)
     return app
 
@@ -118,6 +126,8 @@ def _check_form() -> None:
 def _secure(response: Response) -> Response:
     for name, value in _HEADERS.items():
         response.headers[name] = value
+    if g.get("scripts"):
+        response.headers["Content-Security-Policy"] += _SCRIPTS
     if request.endpoint == "static":
         response.headers["Cache-Control"] = "max-age=3600"
     return response
@@ -214,6 +224,20 @@ def _number(value: float | None, unknown: str = "unknown") -> str:
     if type(value) is int:
         return f"{value:,}"
     return f"{value:,.1f}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def _bytes(value: int | None) -> str:
+    """A size for people."""
+    if value is None:
+        return ""
+    size = float(value)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            break
+        size /= 1024
+    else:
+        unit = "TiB"
+    return f"{value:,} bytes" if unit == "bytes" else f"{size:,.1f} {unit}"
 
 
 def _ago(seconds: float | None) -> str:

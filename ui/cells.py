@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from streamfactory.engines.search.columns import octets_text
 from streamfactory.wiring.core.shown import printable
 from streamfactory.wiring.core.values import plain_values
 
@@ -35,16 +36,6 @@ def cell_rows(rows: pa.RecordBatch, columns: Sequence[str]) -> list[list[str]]:
         [_cell(array.slice(index, 1)) for array in arrays]
         for index in range(rows.num_rows)
     ]
-
-
-def octets_text(value: bytes) -> str:
-    """Binary as the text that it is, else as hexadecimal digits."""
-    if not value:
-        return ""
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return "0x" + value.hex()
 
 
 def _cell(value: pa.Array) -> str:

@@ -5,17 +5,26 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from flask import Blueprint, g, render_template, request
+from flask import Blueprint, render_template, request
 
 from streamfactory.spi import UnknownStream
 from streamfactory.spi.masking import mask_userinfo
 from streamfactory.ui import pipelines as facts
+from streamfactory.ui.asked import first, note, number, paging, stream_name
 from streamfactory.ui.catalogue import catalogue
 from streamfactory.ui.lookups import Answer
+from streamfactory.ui.mapping import link_text, links_of_catalogue, node_address
 from streamfactory.ui.plots import line_plot
 from streamfactory.ui.recording import rates
 from streamfactory.ui.site import site
-from streamfactory.ui.streams import configuration, lags, partitions, sample
+from streamfactory.ui.sorting import ORDERS, Shown, ordered, searched
+from streamfactory.ui.streams import (
+    configuration,
+    lags,
+    partitions,
+    sample,
+    topic_facts,
+)
 from streamfactory.wiring.metrics.endpoint import plain_samples
 from streamfactory.wiring.metrics.registry import registry
 
@@ -37,13 +46,17 @@ STREAMS: Final = 100
 def overview() -> str:
     """All streams and pipelines."""
     found = catalogue()
-    names, files = found.names(), facts.pipelines(site().files)
-    first = _first(len(names), STREAMS)
-    shown = names[first : first + STREAMS]
+    text, order = request.args.get("q", ""), request.args.get("sort", "problems")
+    everything, files = found.names(), facts.pipelines(site().files)
+    names = searched(everything, text)
+    files = {name: files[name] for name in searched(list(files), text)}
+    begin = first(len(names), STREAMS)
+    shown = names[begin : begin + STREAMS]
     wanted: dict[Hashable, Any] = {}
     for name in shown:
         wanted["configuration", name] = partial(configuration, name)
         wanted["partitions", name] = partial(partitions, name)
+        wanted["facts", name] = partial(topic_facts, name)
     for path in files.values():
         wanted["definition", str(path)] = partial(facts.definition, path)
         wanted["progress", str(path)] = partial(facts.progress, path)
@@ -56,51 +69,64 @@ def overview() -> str:
             (str(path), mask_userinfo(str(error)))
             for path, error in found.broken().items()
         ],
-        streams=[
-            (name, answers["configuration", name], answers["partitions", name])
-            for name in shown
-        ],
+        streams=ordered(
+            [Shown(name, *(answers[k, name] for k in _OF_STREAMS)) for name in shown],
+            order,
+        ),
+        text=text,
+        order=order,
+        orders=ORDERS,
+        total=len(everything),
         pipelines=[
             (name, *(answers[kind, str(path)] for kind in _OF_PIPELINES))
             for name, path in files.items()
         ],
-        **_paging(len(names), first, STREAMS),
+        **paging(len(names), begin, STREAMS),
     )
 
 
+_OF_STREAMS: Final = ("configuration", "partitions", "facts")
 _OF_PIPELINES: Final = ("definition", "progress", "lags")
 
 
 @pages.get("/stream")
 def stream() -> str:
     """One stream: guarantee, partitions, schema, groups, effective configuration."""
-    name = _stream_name()
+    name = stream_name()
     answers = _ask(
         {
             "configuration": partial(configuration, name),
             "partitions": partial(partitions, name),
             "lags": partial(lags, name),
+            "facts": partial(topic_facts, name),
         },
         name,
     )
+    links = links_of_catalogue()
     all_of_them = _value(answers["partitions"], "partitions")
-    first = _first(len(all_of_them), PAGE)
+    begin = first(len(all_of_them), PAGE)
     return render_template(
         "stream.html",
         name=name,
         configuration=answers["configuration"],
         state=answers["partitions"],
-        partitions=all_of_them[first : first + PAGE],
+        topic=answers["facts"],
+        partitions=all_of_them[begin : begin + PAGE],
         groups=answers["lags"],
+        readers=[one for one in links.readers(name) if one.target[0] != "group"],
+        writers=links.writers(name),
+        node_address=node_address,
+        link_text=link_text,
+        only_set=request.args.get("set") == "only",
         plot=_rate_plot("Rows written per second", ("stream", name)),
-        **_paging(len(all_of_them), first, PAGE),
+        **paging(len(all_of_them), begin, PAGE),
     )
 
 
 @pages.get("/group")
 def group() -> str:
     """The lag of one group in one stream, by partition."""
-    name, chosen = _stream_name(), request.args.get("group", "")
+    name, chosen = stream_name(), request.args.get("group", "")
     answer = _ask({"lags": partial(lags, name)}, name)["lags"]
     found = next((lag for lag in answer.value or () if lag["name"] == chosen), None)
     if found is None and not answer.pending and answer.error is None:
@@ -185,15 +211,15 @@ def pipeline() -> str:
 def checkpoint() -> str:
     """The differences of two batches of a pipeline's checkpoint."""
     name, path = _pipeline()
-    first, second = _number("first", 0), _number("second", 0)
+    one, other = number("first", 0), number("second", 0)
     answer = site().lookups.ask(
-        ("compared", str(path), first, second),
-        partial(facts.compared, path, first, second),
+        ("compared", str(path), one, other),
+        partial(facts.compared, path, one, other),
         large=True,
     )
-    _note([answer])
+    note([answer])
     return render_template(
-        "checkpoint.html", name=name, first=first, second=second, answer=answer
+        "checkpoint.html", name=name, first=one, second=other, answer=answer
     )
 
 
@@ -208,7 +234,7 @@ def process() -> str:
 
 
 def _sample_page(template: str, *, last: bool) -> str:
-    name, raw = _stream_name(), request.args.get("as") == "raw"
+    name, raw = stream_name(), request.args.get("as") == "raw"
     answer = _ask({"partitions": partial(partitions, name)}, name)["partitions"]
     found = _value(answer, "partitions")
     chosen = _chosen(found)
@@ -220,7 +246,7 @@ def _sample_page(template: str, *, last: bool) -> str:
             partial(sample, name, topic, number, last=last, raw=raw),
             large=True,
         )
-    _note([shown])
+    note([shown])
     return render_template(
         template,
         stream=name,
@@ -283,45 +309,14 @@ def _ask(wanted: dict[Any, Any], of: str | None = None) -> dict[Any, Answer]:
         keyed = {(key, of): function for key, function in wanted.items()}
         answers = site().lookups.ask_all(keyed)
         found = {key: answers[key, of] for key in wanted}
-    _note(found.values())
+    note(found.values())
     return found
-
-
-def _note(answers: Any) -> None:
-    """Have the page load itself again while an answer is pending."""
-    if any(answer.pending for answer in answers):
-        g.pending = True
 
 
 def _value(answer: Answer, key: str) -> list[Any]:
     return [] if answer.value is None else list(answer.value[key])
 
 
-def _stream_name() -> str:
-    name = request.args.get("stream") or request.args.get("name", "")
-    return catalogue().get(name).name
-
-
 def _pipeline() -> tuple[str, Path]:
     name = request.args.get("name", "")
     return name, facts.find(name, facts.pipelines(site().files))
-
-
-def _number(key: str, default: int) -> int:
-    text = request.args.get(key, "")
-    if text.isascii() and text.isdecimal() and len(text) < 19:
-        return max(int(text), default)
-    return default
-
-
-def _first(count: int, size: int) -> int:
-    """The index of the first row of the page that the request names."""
-    return min(_number("page", 1) - 1, max(0, count - 1) // size) * size
-
-
-def _paging(count: int, first: int, size: int) -> dict[str, Any]:
-    return {
-        "count": count,
-        "page": first // size + 1,
-        "pages": max(1, -(-count // size)),
-    }

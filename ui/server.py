@@ -115,6 +115,7 @@ class PageServer(Closing):
             if not self._ended:
                 self._server.trigger.pull_trigger(self._stop.set)
         self._site.jobs.stop()
+        self._site.feeds.stop()
         self._thread.join()
         self._recorder.close()
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from flask import current_app
 
+from streamfactory.ui.feeds import Feeds
 from streamfactory.ui.jobs import Jobs
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class Site:
     files: tuple[Path, ...] = ()
     """Pipelines besides those of the catalogue."""
     jobs: Jobs = field(default_factory=Jobs)
+    feeds: Feeds = field(default_factory=Feeds)
 
 
 def site() -> Site:

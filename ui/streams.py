@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from streamfactory.spark.pipelines.detection import is_pipeline
 from streamfactory.spark.targets import group_lags, target_lags
 from streamfactory.spi import (
+    ConfigError,
     PartitionState,
     Role,
     StreamError,
@@ -32,10 +33,12 @@ from streamfactory.wiring.core.guard import masked_errors
 from streamfactory.wiring.core.plain import plain, total
 from streamfactory.wiring.core.shown import all_of, masked
 from streamfactory.wiring.decoding.deadletters import DEAD_LETTER_SCHEMA
+from streamfactory.wiring.options.spool import PATH as SPOOL_PATH
 from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.reading.raw_messages import as_raw
 from streamfactory.wiring.reading.source import Source
 from streamfactory.wiring.reading.waiting import waiting_text
+from streamfactory.wiring.topics.admin import open_admin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -74,6 +77,7 @@ def configuration(name: str) -> Document:
         "effective": [],
         "decoder": None,
         "dead_letters": None,
+        "spool": None,
     }
     if config is None:
         return document
@@ -82,6 +86,7 @@ def configuration(name: str) -> Document:
         "guarantees": list(_guarantees(found)),
         "decoder": config.decoder,
         "dead_letters": config.get("dead.letter.stream"),
+        "spool": config.get(SPOOL_PATH),
     }
     safe: Document = masked(document, config.mask)
     return safe
@@ -108,6 +113,25 @@ def _guarantees(found: Checked) -> Iterator[Document]:
             yield {"role": role, **plain(verdict)}
 
 
+def topic_facts(name: str) -> Document:
+    """What the type shows about a topic, such as its bytes; empty if it has nothing.
+
+    Raises:
+        StreamError: The topic cannot be reached.
+    """
+    definition = catalogue().get(name)
+    masks: list[Callable[[str], str]] = []
+    with masked_errors(masks):
+        try:
+            admin = open_admin(definition)
+        except ConfigError:
+            return {}  # it cannot be written, so it has no administration
+        with admin:
+            masks.append(admin.config.mask)
+            safe: Document = masked(dict(admin.facts()), admin.config.mask)
+            return safe
+
+
 def partitions(name: str) -> Document:
     """Partitions of a stream with their bounds, and its schema.
 
@@ -115,8 +139,8 @@ def partitions(name: str) -> Document:
         Unsupported: misuse; a second connection may take messages of the stream.
         StreamError: The stream cannot be reached, or is no source.
     """
-    with _source(catalogue().get(name)) as source:
-        _refuse_transport(source)
+    with opened_source(catalogue().get(name)) as source:
+        refuse_transport(source)
         infos = source.metadata.partitions()
         held = [_held(source, info) for info in infos]
         document = {
@@ -160,8 +184,8 @@ def lags(target: str) -> list[Document]:
             measured = target_lags(stack, target, masks.append, catalogue(), quiet=True)
         else:
             definition = catalogue().get(target)
-            with _source(definition) as source:
-                _refuse_transport(source)
+            with opened_source(definition) as source:
+                refuse_transport(source)
             measured = group_lags(stack, definition, masks.append, quiet=True)
         return list(masked(plain(measured), all_of(masks)))
 
@@ -184,8 +208,8 @@ def sample(
         StreamError: The stream cannot be reached, or its messages not be decoded.
     """
     definition = catalogue().get(name)
-    with _source(as_raw(definition) if raw else definition) as source:
-        _refuse_transport(source)
+    with opened_source(as_raw(definition) if raw else definition) as source:
+        refuse_transport(source)
         info = next(
             (
                 info
@@ -224,7 +248,7 @@ def _held(source: Source, info: PartitionInfo) -> int | None:
     return source.metadata.behind(info, info.start)
 
 
-def _refuse_transport(source: Source) -> None:
+def refuse_transport(source: Source) -> None:
     """Refuse to connect to what can be read once.
 
     Pages look streams up all the time: they would bind the address of a receiver, or
@@ -238,7 +262,8 @@ def _refuse_transport(source: Source) -> None:
 
 
 @contextmanager
-def _source(definition: StreamDefinition) -> Iterator[Source]:
+def opened_source(definition: StreamDefinition) -> Iterator[Source]:
+    """A source for look-ups; it is closed at the end of the block."""
     configured = load(definition, "read", quiet=True)
     with (
         masked_errors([configured.config.mask]),

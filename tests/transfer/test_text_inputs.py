@@ -13,9 +13,9 @@ from tests.decoders import test_csv, test_json
 from tests.decoders.decoding import CONTEXT, options
 from tests.everytype import EVERY_TYPE
 
-from streamfactory.cli.rows import json_lines
 from streamfactory.conversion.conform import conform
 from streamfactory.decoders import csv, json
+from streamfactory.engines.search.outputs import json_lines
 from streamfactory.spi import DecodeError, Decoder, FormatRefused, SchemaMismatch
 from streamfactory.spi.arrowjson import parse_schema
 from streamfactory.spi.ddl import to_ddl

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.everytype import EVERY_TYPE
 
-from streamfactory.cli.rows import Table, json_lines
+from streamfactory.cli.rows import Table
+from streamfactory.engines.search.outputs import json_lines
 from streamfactory.wiring.core.values import (
     decode_leniently,
     encode_base64,

@@ -45,7 +45,10 @@ def shown(done: Outcome) -> list[int]:
     ("options", "ids"),
     [
         ((), [*range(12)]),
-        (("-n", 2), [8, 9, 10, 11]),
+        (("-n", 1), [11]),
+        (("-n", 3), [9, 10, 11]),
+        (("--where", "id % 5 = 1"), [1, 6, 11]),
+        (("--where", "_partition = 0 and id > 3", "-n", 2), [8, 9]),
         (("-n", 0), []),
         (("--partition", 1), [10, 11]),
         (("--partition", 1, "-n", 1), [11]),
@@ -68,8 +71,8 @@ def test_rows_are_chosen(
 
 
 def test_table_is_for_people(clicks: Memory, streamfactory: Command) -> None:
-    done = streamfactory("tail", clicks.stream("clicks"), "--no-follow", "-n", 1)
-    assert done.out == "id  name\n9   n9\n11  n11\n"
+    done = streamfactory("tail", clicks.stream("clicks"), "--no-follow", "-n", 3)
+    assert done.out == "id  name\n9   n9\n10  n10\n11  n11\n"
 
 
 def test_columns_are_chosen(clicks: Memory, streamfactory: Command) -> None:

@@ -1,0 +1,176 @@
+"""The pages of messages: all partitions, one message, downloads, and a live view."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from flask import Blueprint, Response, abort, g, render_template, request
+
+from streamfactory.engines.search.outputs import FORMATS
+from streamfactory.spi import MisuseError
+from streamfactory.ui.asked import note, number, stream_name
+from streamfactory.ui.messages import (
+    MOST_MESSAGES,
+    PAGE,
+    Query,
+    download,
+    message,
+    messages,
+    parse_place,
+)
+from streamfactory.ui.site import site
+from streamfactory.ui.streams import partitions
+
+if TYPE_CHECKING:
+    from streamfactory.ui.lookups import Answer
+
+browse = Blueprint("browse", __name__)
+
+_KINDS: Final = {
+    "json": ("jsonl", "application/x-ndjson"),
+    "csv": ("csv", "text/csv; charset=utf-8"),
+    "parquet": ("parquet", "application/vnd.apache.parquet"),
+}
+_ASKED_AGAIN: Final = 1000
+"""Milliseconds until a browser asks for more messages of a live view."""
+
+
+@browse.get("/messages")
+def messages_page() -> tuple[str, int]:
+    """Messages of all partitions, or of one, merged by time."""
+    query = _query()
+    if query.place:
+        parse_place(query.place)  # an error of the client is no answer of a look-up
+    lookups = site().lookups
+    state = lookups.ask(("partitions", query.stream), partial(partitions, query.stream))
+    answer = lookups.ask(("messages", query), partial(messages, query), large=True)
+    note([state, answer])
+    return render_template(
+        "messages.html",
+        query=query,
+        asked=_arguments(query),
+        state=state,
+        partitions=(state.value or {}).get("partitions", [])[:1000],
+        answer=answer,
+        formats=FORMATS,
+        most=MOST_MESSAGES,
+    ), _status(answer)
+
+
+@browse.get("/message")
+def message_page() -> tuple[str, int]:
+    """One message, whole within a bound."""
+    name, topic = stream_name(), request.args.get("topic", "")
+    partition, offset = number("partition", 0), number("offset", 0)
+    answer = site().lookups.ask(
+        ("message", name, topic, partition, offset),
+        partial(message, name, topic, partition, offset),
+        large=True,
+    )
+    note([answer])
+    return render_template(
+        "message.html",
+        stream=name,
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        answer=answer,
+    ), _status(answer)
+
+
+@browse.get("/download")
+def download_file() -> Response:
+    """The messages of a page and those after it, or before it, as a file."""
+    _refuse_other_sites()
+    query, format = _query(), request.args.get("format", "")
+    if format not in _KINDS:
+        msg = f"format {format!r} does not exist"
+        raise MisuseError(msg, remedy=f"use one of {', '.join(FORMATS)}")
+    ending, kind = _KINDS[format]
+    if request.method == "HEAD":
+        return Response(mimetype=kind)
+    found = download(query, format)
+    name = f"{query.stream}{'' if found.complete else '.part'}.{ending}"
+    response = Response(found.content, mimetype=kind)
+    response.headers["Content-Type"] = kind
+    response.headers["Content-Disposition"] = (
+        f"attachment; filename*=UTF-8''{quote(name, safe='')}"
+    )
+    return response
+
+
+@browse.get("/follow")
+def follow() -> str:
+    """The live view: its script asks for messages as they arrive."""
+    query = _query()
+    g.scripts = True
+    return render_template("follow.html", query=query, asked=_arguments(query))
+
+
+@browse.get("/events")
+def events() -> Response:
+    """Messages since the last request, as server-sent events.
+
+    It answers at once: a browser asks again by itself, with the last id. So a live view
+    occupies no thread of the pages between two answers.
+    """
+    _refuse_other_sites()
+    query = _query()
+    if request.method == "HEAD":
+        return Response(mimetype="text/event-stream")
+    last = request.headers.get("Last-Event-ID") or request.args.get("after", "")
+    found = site().feeds.poll(query, last[:100])
+    lines = [f"retry: {_ASKED_AGAIN}\n\n"]
+    for one in found:
+        event = f"event: {one.kind}\n" if one.kind else ""
+        lines.append(f"{event}id: {one.id}\ndata: {json.dumps(one.data)}\n\n")
+    return Response("".join(lines), mimetype="text/event-stream")
+
+
+# --- parts ----------------------------------------------------------------------
+
+
+def _refuse_other_sites() -> None:
+    """Refuse what pages of other sites embed; browsers name the site of a request."""
+    if request.headers.get("Sec-Fetch-Site", "same-origin") not in (
+        "same-origin",
+        "none",
+    ):
+        abort(403, "The request was sent by another site.")
+
+
+def _query() -> Query:
+    args = request.args
+    return Query(
+        stream_name(),
+        args.get("from", "").strip(),
+        back=args.get("direction", "back") != "forward",
+        where=args.get("where", "").strip(),
+        partition=args.get("partition", ""),
+        raw=args.get("as") == "raw",
+        count=min(number("count", 1), MOST_MESSAGES)
+        if "count" in args
+        else PAGE.messages,
+    )
+
+
+def _arguments(query: Query) -> dict[str, Any]:
+    """The arguments of links to the same query; those of its defaults are left out."""
+    found = {
+        "stream": query.stream,
+        "where": query.where,
+        "partition": query.partition,
+        "as": "raw" if query.raw else "",
+        "count": "" if query.count == PAGE.messages else query.count,
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _status(answer: Answer) -> int:
+    """That of the page: 400 where the client has to change what it asks for."""
+    if answer.error and answer.value is None and answer.error.get("class") == "misuse":
+        return 400
+    return 200

@@ -1,0 +1,181 @@
+"""Live views: one reader for each query, and the newest messages that it has read.
+
+A reader ends when nothing was asked of it for a while. Views of one query share it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import deque
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
+
+from streamfactory.engines.search.browsing import messages_of
+from streamfactory.engines.search.row_filter import RowFilter
+from streamfactory.spi import MisuseError, StreamError
+from streamfactory.ui.cells import MOST_COLUMNS
+from streamfactory.ui.messages import (
+    MOST_MESSAGES,
+    Query,
+    mask_of,
+    message_document,
+    opened_query,
+    shown_columns,
+)
+from streamfactory.wiring.core.defects import InternalError
+from streamfactory.wiring.core.shown import masked, plain_error
+from streamfactory.wiring.reading.following import read_from
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from streamfactory.spi import Partition
+
+MOST_FEEDS: Final = 8
+"""Readers at a time."""
+_KEPT: Final = MOST_MESSAGES
+"""Messages that a reader keeps."""
+_UNASKED: Final = 20.0
+"""Seconds without a request after which a reader ends."""
+_TURN: Final = 0.5
+
+
+class Event(NamedTuple):
+    """What a live view is sent."""
+
+    id: str
+    data: Any
+    kind: str = ""
+    """Empty for a message; ``skipped`` or ``failed``."""
+
+
+@final
+class Feeds:
+    """The readers of all live views. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._feeds: dict[Query, _Feed] = {}
+        self._closed = False
+
+    def poll(self, query: Query, last: str) -> list[Event]:
+        """What has arrived since an event; the first call begins to read.
+
+        Args:
+            query: What is read; from the latest message on.
+            last: The id of the last event that the client has, or empty.
+
+        Raises:
+            MisuseError: misuse; there are too many live views.
+        """
+        with self._lock:
+            self._feeds = {key: one for key, one in self._feeds.items() if one.alive}
+            feed = self._feeds.get(query)
+            if feed is None:
+                if self._closed or len(self._feeds) >= MOST_FEEDS:
+                    msg = f"{MOST_FEEDS} live views are open, which is the limit"
+                    raise MisuseError(msg, remedy="close one, and wait 20 seconds")
+                feed = self._feeds[query] = _Feed(query)
+        return list(feed.since(last))
+
+    def stop(self, seconds: float = 10.0) -> None:
+        """End all readers, and wait for them, up to a limit."""
+        with self._lock:
+            self._closed = True
+            feeds = list(self._feeds.values())
+        for feed in feeds:
+            feed.stop.set()
+        deadline = time.monotonic() + seconds
+        for feed in feeds:
+            feed.thread.join(max(0.0, deadline - time.monotonic()))
+
+
+class _Feed:
+    """One reader."""
+
+    def __init__(self, query: Query) -> None:
+        self._query = query
+        self._token = secrets.token_hex(4)
+        self._lock = threading.Lock()
+        self._messages: deque[tuple[int, Any]] = deque(maxlen=_KEPT)
+        self._count = 0
+        self._error: dict[str, Any] | None = None
+        self._asked = time.monotonic()
+        self.stop = threading.Event()
+        self.thread = threading.Thread(target=self._run, name="live view", daemon=True)
+        self.thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it reads; one that failed is kept until it was not asked."""
+        return time.monotonic() - self._asked < _UNASKED and not self.stop.is_set()
+
+    def since(self, last: str) -> Iterator[Event]:
+        """The events after one of this reader; after another one, all there are."""
+        token, _, text = last.partition("-")
+        known = int(text) if token == self._token and _is_number(text) else 0
+        if last and token != self._token:
+            # Its reader has ended: nobody read between then and now.
+            yield Event(self._id(0), None, "skipped")
+        with self._lock:
+            self._asked = time.monotonic()
+            kept, count, error = list(self._messages), self._count, self._error
+        fresh = [(at, one) for at, one in kept if at > known]
+        skipped = count - known - len(fresh)
+        if skipped > 0 and (known or count > len(kept)):
+            yield Event(self._id(count - len(fresh)), skipped, "skipped")
+        for at, one in fresh:
+            yield Event(self._id(at), one)
+        if error is not None:
+            yield Event(self._id(count), error, "failed")
+
+    def _id(self, at: int) -> str:
+        return f"{self._token}-{at}"
+
+    def _run(self) -> None:
+        try:
+            with ExitStack() as stack:
+                self._read(stack)
+        except StreamError as error:
+            self._error = plain_error(error)
+        except Exception as error:  # noqa: BLE001 - shown in the view
+            self._error = InternalError(type(error).__name__).to_dict()
+
+    def _read(self, stack: ExitStack) -> None:
+        query = self._query
+        source = stack.enter_context(opened_query(query))
+        matches = None
+        if query.where:
+            found = RowFilter(query.where, source.schema, mask=mask_of(source))
+            matches = partial(stack.enter_context(found).matches)
+        names = shown_columns(source)[:MOST_COLUMNS]
+        rotation = read_from(
+            source,
+            start="latest",
+            default="latest",
+            follow=True,
+            mine=lambda one: _is_mine(query, one),
+        )
+        stack.callback(rotation.close)
+        while self.alive:
+            batch = rotation.next_batch(_TURN)
+            if batch is None or not batch.num_rows:
+                continue
+            messages = messages_of(batch, matches)
+            shown = [message_document(one, names) for one in messages[-_KEPT:]]
+            safe = masked(shown, source.config.mask)
+            with self._lock:
+                self._count += len(messages)
+                first = self._count - len(safe) + 1
+                self._messages.extend(enumerate(safe, first))
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 19
+
+
+def _is_mine(query: Query, partition: Partition) -> bool:
+    return query.partition in ("", f"{partition.id}:{partition.topic}")

@@ -1,0 +1,385 @@
+"""Pages of messages, single messages and downloads, as values without secrets.
+
+The functions connect to the stream, and are bounded by `PAGE` or `DOWNLOAD`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from streamfactory.engines.scans import METADATA
+from streamfactory.engines.search.browsing import Browser, Limits, times_of
+from streamfactory.engines.search.columns import hidden, octets_text, searchable
+from streamfactory.engines.search.outputs import RowWriter
+from streamfactory.engines.search.row_filter import RowFilter
+from streamfactory.spi import (
+    MisuseError,
+    PartitionState,
+    StreamError,
+    StreamTimeout,
+    TopicNotFound,
+    envelope_schema,
+)
+from streamfactory.spi.masking import mask_userinfo
+from streamfactory.ui.catalogue import catalogue
+from streamfactory.ui.cells import MOST_COLUMNS, cell_rows
+from streamfactory.ui.streams import opened_source, refuse_transport
+from streamfactory.wiring.core.shown import masked
+from streamfactory.wiring.core.values import plain_values
+from streamfactory.wiring.reading.position_arguments import offsets_of
+from streamfactory.wiring.reading.position_texts import parse_marks
+from streamfactory.wiring.reading.raw_messages import as_raw
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from streamfactory.engines.search.browsing import Message, MessagePage
+    from streamfactory.spi import Partition, PartitionInfo
+    from streamfactory.wiring.reading.source import Source
+
+    Document = dict[str, Any]
+
+PAGE: Final = Limits()
+DOWNLOAD: Final = Limits(messages=10_000, rows=500_000, size=64 << 20, seconds=20.0)
+MOST_MESSAGES: Final = 200
+"""Of a page that a client asks for."""
+MOST_VALUE: Final = 256 << 10
+"""Characters of one value on the page of a message."""
+_ROWS: Final = 20
+"""Rows of one message that a page shows."""
+_SEARCHES: Final = 4
+"""Searches and downloads at a time."""
+_PATIENCE: Final = 20.0
+"""Seconds that one waits for its turn."""
+_OWN: Final = frozenset(envelope_schema().names) - {"key", "value", "headers"}
+"""Columns of undecoded messages that a page shows apart."""
+
+_turns = threading.BoundedSemaphore(_SEARCHES)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What a page of messages has."""
+
+    stream: str
+    place: str = ""
+    """Where it begins or ends, as `parse_marks` reads it; empty for the latest."""
+    back: bool = True
+    """Whether it ends there."""
+    where: str = ""
+    """The expression; empty for all messages."""
+    partition: str = ""
+    """``ID:TOPIC``; empty for all."""
+    raw: bool = False
+    count: int = PAGE.messages
+
+
+class Download(NamedTuple):
+    """A file."""
+
+    content: bytes
+    rows: int
+    complete: bool
+    """Whether no limit ended it."""
+
+
+def parse_place(place: str) -> Any:
+    """Where a page begins: an offset, a time, a word, or `PARTITION=PLACE` for each.
+
+    Raises:
+        MisuseError: misuse; it is none of these.
+        PositionRefused: permanent; a position is malformed.
+    """
+    try:
+        return parse_marks([place] if "{" in place else place.split())
+    except StreamError:
+        raise
+    except ValueError as error:
+        msg = f"the place is invalid: {error}"
+        remedy = "give an offset, earliest, latest, a time, or a period such as 2h"
+        raise MisuseError(msg, remedy=remedy) from None
+
+
+def messages(query: Query) -> Document:
+    """A page of messages.
+
+    Raises:
+        Unsupported: misuse; messages of the stream cannot be read again.
+        MisuseError: misuse; the place or the expression is refused.
+        StreamError: The stream cannot be reached, or its messages not be decoded.
+    """
+    limits = Limits(min(query.count, MOST_MESSAGES), PAGE.rows, PAGE.size, PAGE.seconds)
+    with opened_query(query) as source:
+        page = _page(source, query, limits)
+        names = shown_columns(source)
+        document: Document = {
+            "columns": names[:MOST_COLUMNS],
+            "hidden": max(0, len(names) - MOST_COLUMNS),
+            "messages": [
+                message_document(one, names[:MOST_COLUMNS]) for one in page.messages
+            ],
+            "before": _offsets_text(page.before),
+            "after": _offsets_text(page.after),
+            "has_previous": page.has_previous,
+            "has_next": page.has_next,
+            "searched": [
+                {
+                    "topic": one.partition.topic,
+                    "partition": one.partition.id,
+                    "start": one.start,
+                    "end": one.end,
+                    "cut": one.cut,
+                    "lost": one.lost,
+                }
+                for one in page.searched
+            ],
+            "too_large": [
+                {"partition": str(one.partition), "offset": one.offset}
+                for one in page.too_large
+            ],
+        }
+        safe: Document = _masked(document, source)
+        return safe
+
+
+def message(name: str, topic: str, number: int, offset: int) -> Document:
+    """One message: key, headers, time and value, and its rows if they are decoded.
+
+    Raises:
+        TopicNotFound: permanent; there is no such partition.
+        MisuseError: misuse; there is no message at the offset.
+        StreamError: The stream cannot be reached.
+    """
+    found: Document = {"parts": [], "rows": [], "undecodable": None}
+    with opened_query(Query(name, raw=True)) as source:
+        raw = _one(source, topic, number, offset)
+        for column in raw.schema.names:
+            values = raw.column(column)
+            found["parts"].append([column, _whole(values, 0)])
+        if not source.source_schema.equals(envelope_schema()):
+            found["rows"] = _fields(raw, shown_columns(source))
+            found["parts"] = [one for one in found["parts"] if one[0] in METADATA]
+        found = _masked(found, source)
+    if not found["rows"]:
+        try:
+            with opened_query(Query(name)) as source:
+                if source.decodes:
+                    rows = _one(source, topic, number, offset)
+                    fields = _fields(rows, shown_columns(source))
+                    found["rows"] = _masked(fields, source)
+        except StreamError as error:
+            if error.error_class.value != "decode":
+                raise
+            found["undecodable"] = mask_userinfo(str(error))
+    return found
+
+
+def download(query: Query, format: str) -> Download:
+    """The messages of a page and those after it, or before it, as a file.
+
+    Its values are those that a search sees: binary values as text, secrets masked.
+
+    Raises:
+        Unsupported: misuse; the format has no such columns.
+        StreamError: As `messages`.
+    """
+    with opened_query(query) as source:
+        page = _page(source, query, DOWNLOAD)
+        mask = mask_of(source)
+        sink = io.BytesIO()
+        schema = source.schema
+        empty = _hidden([], schema, mask)
+        with RowWriter(format, sink, empty.schema) as writer:
+            rows = [one.rows for one in page.messages]
+            if rows:
+                writer.write(_hidden(rows, schema, mask))
+        ended = page.has_previous if query.back else page.has_next
+        return Download(sink.getvalue(), sum(map(len, rows)), not ended)
+
+
+# --- reading --------------------------------------------------------------------
+
+
+@contextmanager
+def opened_query(query: Query) -> Iterator[Source]:
+    """The source of a page, with the columns that pages need."""
+    definition = catalogue().get(query.stream)
+    overrides = {"includeHeaders": "true"}
+    if query.raw:
+        definition = as_raw(definition)
+    with opened_source(definition.with_overrides(overrides)) as source:
+        refuse_transport(source)
+        if source.source_schema.equals(envelope_schema()) and not source.decodes:
+            yield source
+            return
+    overrides["metadata.columns"] = "true"
+    with opened_source(definition.with_overrides(overrides)) as source:
+        yield source
+
+
+def _page(source: Source, query: Query, limits: Limits) -> MessagePage:
+    infos = source.metadata.partitions()
+    position: Mapping[Partition, int] = {}
+    if query.place:
+        position = _position(source, infos, parse_place(query.place))
+    infos = chosen_partitions(infos, query)
+    with ExitStack() as stack:
+        matches = None
+        if query.where:
+            stack.enter_context(_turn())
+            found = RowFilter(query.where, source.schema, mask=mask_of(source))
+            stack.enter_context(found)
+            matches = partial(found.matches, seconds=2 * limits.seconds)
+        elif limits is DOWNLOAD:
+            stack.enter_context(_turn())
+        return Browser(source, limits, matches).page(infos, position, back=query.back)
+
+
+def _position(
+    source: Source, infos: Sequence[PartitionInfo], marks: Any
+) -> Mapping[Partition, int]:
+    if isinstance(marks, int):  # in partitions that end before it, at their end
+        return {info.partition: marks for info in infos}
+    return offsets_of(source.config, source.metadata, infos, marks)
+
+
+def chosen_partitions(
+    infos: Sequence[PartitionInfo], query: Query
+) -> list[PartitionInfo]:
+    """The partitions that a query reads."""
+    there = [one for one in infos if one.state is not PartitionState.VANISHED]
+    if not query.partition:
+        return there
+    found = [
+        one
+        for one in there
+        if f"{one.partition.id}:{one.partition.topic}" == query.partition
+    ]
+    if not found:
+        msg = f"partition {query.partition!r} does not exist"
+        remedy = "choose one of the partitions that the stream has"
+        raise TopicNotFound(msg, stream=query.stream, remedy=remedy)
+    return found
+
+
+def _one(source: Source, topic: str, number: int, offset: int) -> pa.RecordBatch:
+    """The rows of one message."""
+    query = Query(source.config.name, partition=f"{number}:{topic}")
+    (info,) = chosen_partitions(source.metadata.partitions(), query)
+    with closing(source.reader(info.partition, info=info, counted=False)) as reader:
+        batch = reader.fetch(offset, end=offset + 1, max_rows=1, timeout=PAGE.seconds)
+    if not batch.num_rows:
+        msg = f"there is no message at offset {offset}"
+        raise MisuseError(
+            msg,
+            stream=source.config.name,
+            partition=info.partition,
+            remedy="offsets may have gaps, for example after compaction",
+        )
+    return batch.rows
+
+
+@contextmanager
+def _turn() -> Iterator[None]:
+    if not _turns.acquire(timeout=_PATIENCE):
+        msg = f"{_SEARCHES} searches are under way"
+        raise StreamTimeout(msg, remedy="try again in a moment")
+    try:
+        yield
+    finally:
+        _turns.release()
+
+
+# --- what is shown --------------------------------------------------------------
+
+
+def shown_columns(source: Source) -> list[str]:
+    """The columns of a table of messages: those of rows, or value and headers."""
+    names = source.schema.names
+    if source.source_schema.equals(envelope_schema()) and not source.decodes:
+        return [name for name in names if name not in _OWN and name != "key"]
+    return [name for name in names if name not in METADATA]
+
+
+def message_document(one: Message, names: Sequence[str]) -> Document:
+    """One message of a table, unmasked."""
+    rows = one.rows.slice(0, _ROWS)
+    return {
+        "topic": one.partition.topic,
+        "partition": one.partition.id,
+        "offset": one.offset,
+        "time": _time(rows),
+        "key": _key(rows),
+        "rows": cell_rows(rows, names),
+        "more": one.rows.num_rows - rows.num_rows,
+    }
+
+
+def _time(rows: pa.RecordBatch) -> str:
+    times = times_of(rows)
+    if times is None:
+        return ""
+    return plain_values(times.slice(0, 1), octets_text)[0] or ""
+
+
+def _key(rows: pa.RecordBatch) -> str | None:
+    names = rows.schema.names
+    # `key` is a metadata column of undecoded messages only.
+    name = "key" if "timestampType" in names else "_key"
+    return cell_rows(rows.slice(0, 1), [name])[0][0] if name in names else None
+
+
+def _fields(rows: pa.RecordBatch, names: Sequence[str]) -> list[list[list[str]]]:
+    """The values of some rows, each with its name."""
+    return [
+        [[name, _whole(rows.column(name), at)] for name in names[:MOST_COLUMNS]]
+        for at in range(min(rows.num_rows, _ROWS))
+    ]
+
+
+def _whole(values: pa.Array, at: int) -> str:
+    """A whole value as text, within a bound."""
+    part = values.slice(at, 1)
+    if part.nbytes > 4 * MOST_VALUE:
+        return f"<{values.type}, {part.nbytes:,} bytes: too large for a page>"
+    value = plain_values(part, octets_text)[0]
+    if value is None:
+        return "null"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if len(text) > MOST_VALUE:
+        return f"{text[:MOST_VALUE]} … ({len(text):,} characters)"
+    return text
+
+
+def _offsets_text(position: Any) -> str:
+    return json.dumps(json.loads(position.to_json())["offsets"], separators=(",", ":"))
+
+
+def mask_of(source: Source) -> Callable[[str], str]:
+    """Masks what is secret in a text of a stream."""
+    return lambda text: mask_userinfo(source.config.mask(text))
+
+
+def _masked(document: Any, source: Source) -> Any:
+    return masked(document, source.config.mask)
+
+
+def _hidden(
+    batches: Sequence[pa.RecordBatch], schema: pa.Schema, mask: Callable[[str], str]
+) -> pa.RecordBatch:
+    """Rows as a search sees them."""
+    rows = (
+        pa.concat_batches(batches)
+        if batches
+        else pa.RecordBatch.from_pylist([], schema)
+    )
+    columns = [hidden(one, searchable(one), mask) for one in rows.columns]
+    return pa.RecordBatch.from_arrays(columns, schema.names)
