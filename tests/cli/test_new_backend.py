@@ -142,18 +142,14 @@ def test_existing_files_are_left_alone(
     assert files_of(tmp_path) == ([] if kind == "folder" else ["streamfactory-acme"])
 
 
-@pytest.mark.slow("runs ruff and mypy")
+@pytest.mark.slow("runs ruff")
 @pytest.mark.parametrize("name", ["a", "acme", "abcdefghijklmnopqr-2"])
-def test_what_it_makes_is_clean_and_fully_typed(
+def test_what_it_makes_is_clean_whatever_its_name(
     streamfactory: Callable[..., Outcome], tmp_path: Path, name: str
 ) -> None:
     folder = tmp_path / streamfactory("new-backend", name, "--json").json["folder"]
     tool(folder, sys.executable, "-m", "ruff", "format", "--no-cache", "--check", ".")
     tool(folder, sys.executable, "-m", "ruff", "check", "--no-cache", ".")
-    if name == "acme":  # types do not depend on the name
-        path = f"src{os.pathsep}{ROOT / 'src'}"
-        found = tool(folder, sys.executable, "-m", "mypy", MYPYPATH=path)
-        assert found.startswith("Success: no issues found in ")
 
 
 HERE = "tests/cli/test_new_backend.py"
@@ -174,7 +170,7 @@ def test_every_kind_is_clean_and_fully_typed(
 ) -> None:
     # Types of the framework are checked once, and kept.
     types = ("-m", "mypy", "--cache-dir", str(tmp_path / "types"))
-    for number, words in enumerate(CHOICES[:-1]):  # acme has the last of them
+    for number, words in enumerate(CHOICES):
         made = streamfactory("new-backend", "acme", *words, "--into", f"{number}")
         folder = tmp_path / made.out.split(":")[0]
         for path in files_of(folder):
