@@ -54,8 +54,6 @@ SHRINKING: Final = 60.0
 """Seconds in which a shorter walk is looked for, at most."""
 TRIES: Final = 400
 """Walks that may be tried for it: what is found depends on no clock, as a rule."""
-STILL: Final = 3.0
-"""Seconds without anything, where there is something, that are an answer."""
 
 PICKS: Final = st.integers(0, 2**16)
 """Chooses one of the available items; small numbers choose early ones."""

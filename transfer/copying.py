@@ -289,12 +289,9 @@ class Copy(Closing):
             on_progress(self._rows + epochs.pending)
             if rotation.finished:
                 return True
-            if batch is None and follow and self._has_ended(rotation):
+            if batch is None and follow and all_ended(self._source, rotation):
                 return True
         return False
-
-    def _has_ended(self, rotation: Rotation) -> bool:
-        return all_ended(self._source, rotation)
 
     def _take(self, epochs: Epochs, route: Conversion, batch: MessageBatch) -> None:
         """Write the rows of a batch, and its dead letters before them."""

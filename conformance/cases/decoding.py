@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from streamfactory.wiring.decoding.stage import DecodeStage
 
 _MANY: Final = 100_000
+_TRIES: Final = 3
+"""Measurements of which the best counts, unless the first is good enough."""
 _TIMES: Final = 8
 """How much longer a batch with one bad message may take: it may be decoded again, and
 the machine may be busy, but its other messages must not be decoded one by one."""
@@ -336,9 +338,16 @@ def a_bad_message_costs_little(bench: DecoderBench) -> None:
     """One bad message among 100,000 costs at most a few times what good ones cost."""
     bad, decoder = bench.one_bad(), bench.decoder()
     payloads = bench.good(range(1000)) * (_MANY // 1000)
-    good = _seconds(decoder, payloads)
+    all_good = pa.array(payloads, pa.binary())
     payloads[_MANY // 3] = bad
-    mixed = _seconds(decoder, payloads)
+    one_bad = pa.array(payloads, pa.binary())
+    _seconds(decoder, all_good[:1000])  # the first call may compile what others use
+    good = mixed = float("inf")
+    for _ in range(_TRIES):
+        good = min(good, _seconds(decoder, all_good))
+        mixed = min(mixed, _seconds(decoder, one_bad))
+        if mixed <= max(_AT_LEAST, _TIMES * good):
+            break
     bench.note(
         f"good {good * 1e3:.1f} ms, with a bad one {mixed * 1e3:.1f} ms: "
         f"{mixed / good:.1f} times"
@@ -347,17 +356,11 @@ def a_bad_message_costs_little(bench: DecoderBench) -> None:
     require(not dear, f"one bad message made {_MANY} {mixed / good:.1f} times dearer")
 
 
-def _seconds(decoder: MessageDecoder, payloads: Sequence[bytes]) -> float:
-    """Processor time of decoding, the best of three."""
-    values = pa.array(payloads, pa.binary())
-    context = DecodeContext(PARTITION_0)
-    best = float("inf")
-    for _ in range(3):
-        # Of processors: on a busy machine the clock would accuse a good decoder.
-        started = time.process_time()
-        decoder.decode(values, context)
-        best = min(best, time.process_time() - started)
-    return best
+def _seconds(decoder: MessageDecoder, values: pa.Array) -> float:
+    """Processor time of decoding: the clock of a busy machine fails good decoders."""
+    started = time.process_time()
+    decoder.decode(values, DecodeContext(PARTITION_0))
+    return time.process_time() - started
 
 
 def _codes(

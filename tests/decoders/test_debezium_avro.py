@@ -7,6 +7,7 @@ import json
 from contextlib import closing, contextmanager
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import fastavro
@@ -71,11 +72,16 @@ def optional(name: str, kind: str, logical: str, **more: Any) -> dict[str, Any]:
     return {"name": name, "type": ["null", described], "default": None}
 
 
+@cache
+def parsed(schema: str) -> Any:
+    """A schema, for the messages of the kit, which are thousands."""
+    return fastavro.parse_schema(json.loads(schema))
+
+
 def event(server: Server, schema: str, *args: Any, **named: Any) -> bytes:
     number = server.register(SUBJECT, {"schema": schema})
     out = io.BytesIO()
-    parsed = fastavro.parse_schema(json.loads(schema))
-    fastavro.schemaless_writer(out, parsed, payload(*args, **named))
+    fastavro.schemaless_writer(out, parsed(schema), payload(*args, **named))
     return b"\0" + number.to_bytes(4, "big") + out.getvalue()
 
 

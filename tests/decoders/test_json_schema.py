@@ -9,10 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
-from confluent_kafka.schema_registry.json_schema import (
-    JSONDeserializer,
-    JSONSerializer,
-)
 from confluent_kafka.serialization import MessageField, SerializationContext
 from tests.decoders.decoding import bad, complaints, decode, options, sources
 from tests.decoders.registries import Server, serving
@@ -91,6 +87,9 @@ def framed(number: int, row: Any) -> bytes:
 def test_what_confluents_serializer_wrote_is_read_with_the_types_of_its_schema(
     server: Server,
 ) -> None:
+    # Here: it compiles 38 grammars, which takes a second in each worker.
+    from confluent_kafka.schema_registry.json_schema import JSONSerializer
+
     rows = [{"id": at, "page": f"/{at}" if at % 2 else None} for at in range(10)]
     with SchemaRegistryClient({"url": server.url}) as client:
         serializer = JSONSerializer(V1, client)
@@ -229,6 +228,9 @@ def test_types_are_followed_through_references_and_null() -> None:
 def test_what_is_encoded_is_registered_and_read_by_confluents_client(
     server: Server,
 ) -> None:
+    # Here: it compiles 38 grammars, which takes a second in each worker.
+    from confluent_kafka.schema_registry.json_schema import JSONDeserializer
+
     rows = pa.RecordBatch.from_pydict({"id": [1, 2], "page": ["/", None]})
     with closing(RegistryJsonEncoder(given(server), "clicks")) as encoder:
         payloads = encoder.encode(rows).to_pylist()

@@ -58,7 +58,7 @@ def _certificates() -> Path:
 
 @pytest.mark.repeated(
     "parts of the kit once more, over TLS",
-    shown_by="tests/flight/test_flight_conformance.py::test_the_server_of_the_tls_harness_speaks_tls",
+    shown_by="tests/flight/test_flight_security.py::test_tls_protects_reading_and_writing",
 )
 def test_connections_over_tls_behave_as_without() -> None:
     """TLS is seen where connections are made, break, are closed and are forked, where

@@ -124,7 +124,7 @@ def test_closing_ends_the_call_of_a_server_that_waits(foreign: dict[str, str]) -
     with streamfactory.open(waiting, follow=True, start="earliest") as stream:
         assert next(iter(stream)).num_rows
         started = time.monotonic()
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
 
 
 def test_nothing_is_written_to_a_plain_server(foreign: dict[str, str]) -> None:

@@ -409,4 +409,4 @@ def test_junk_and_half_handshakes_of_tls_delay_no_other_client(
         with open_sink(properties) as sink:
             sink.put(ROWS, writer_id="w", epoch=0)
         assert read(properties) == 3
-        assert time.monotonic() - begin < 15
+        assert time.monotonic() - begin < 60

@@ -64,5 +64,5 @@ def test_a_query_moves_each_row_once_from_topic_to_topic(
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(110)
+        assert query.awaitTermination(400)
     assert ids(sink) == list(range(300))

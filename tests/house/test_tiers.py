@@ -92,6 +92,17 @@ def test_what_a_test_repeats_is_shown_by_a_test_of_continuous_integration(
     assert {name: test for name, test in repeated.items() if test not in run} == {}
 
 
+@pytest.mark.parametrize("tier", ["rest", "repeated"])
+def test_no_file_with_tests_of_a_tier_is_left_out(
+    suite: dict[str, Any], tier: str
+) -> None:
+    files = {one["file"] for one in suite.values() if tier in one["tiers"]}
+    assert {file for file in files if not tiers.may_have(tier, ROOT / file)} == set()
+    others = {one["file"] for one in suite.values()} - files
+    left_out = {file for file in others if not tiers.may_have(tier, ROOT / file)}
+    assert len(left_out) > len(others) / 2
+
+
 def test_the_default_tier_has_every_real_component(suite: dict[str, Any]) -> None:
     used: Counter[str] = Counter()
     for one in suite.values():

@@ -18,6 +18,7 @@ from tests.kafka.jars import Unavailable
 from tests.kafka.topics import Topics
 from tests.proving.shared import this_run
 from tests.proving.skipping import skip_or_fail
+from tests.proving.tiers import sample
 
 from streamfactory.backends.kafka import native_library
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 READING: Final = "TEST_KAFKA_READING"
 WRITING: Final = "TEST_KAFKA_WRITING"
 """Variables that pass the chosen paths to child processes."""
+BOTH: Final = sample(["off", "required"], "the same tests on the compiled path")
+"""Without the compiled part, and with it."""
 
 
 @pytest.fixture(scope="session")
@@ -76,14 +79,7 @@ def native(
     native_library.load.cache_clear()
 
 
-@pytest.fixture(
-    params=[
-        "off",
-        pytest.param(
-            "required", marks=pytest.mark.long("the same tests on the compiled path")
-        ),
-    ]
-)
+@pytest.fixture(params=BOTH)
 def each_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The option ``native.reading`` of the streams of a test: both paths in turn."""
     if request.param == "required":
@@ -92,14 +88,7 @@ def each_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     return str(request.param)
 
 
-@pytest.fixture(
-    params=[
-        "off",
-        pytest.param(
-            "required", marks=pytest.mark.long("the same tests on the compiled path")
-        ),
-    ]
-)
+@pytest.fixture(params=BOTH)
 def each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The option ``native.writing`` of the streams of a test: both ways in turn."""
     if request.param == "required":

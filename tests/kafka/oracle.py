@@ -71,7 +71,7 @@ def stream(
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(400)
     assert query.exception() is None
     ends = [offsets_in(one["sources"][0]["endOffset"]) for one in query.recentProgress]
     return rows_of(spark.read.parquet(str(folder / "rows"))), ends

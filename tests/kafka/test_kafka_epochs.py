@@ -274,7 +274,7 @@ def test_the_topic_of_markers_is_compacted_and_keeps_for_as_long_as_is_said(
     with open_sink(properties, options={"writer.memory.millis": "90d"}) as sink:
         sink.put(rows(1), writer_id="w")
     resource = ConfigResource(ResourceType.TOPIC, epochs)
-    found = topics.admin.describe_configs([resource])[resource].result(20)
+    found = topics.admin.describe_configs([resource])[resource].result(60)
     assert found["cleanup.policy"].value == "compact,delete"
     assert found["retention.ms"].value == str(90 * 86_400_000)
 

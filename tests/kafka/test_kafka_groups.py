@@ -62,7 +62,7 @@ class Group:
         """What the broker has for the group, by partition."""
         asked = [ConsumerGroupTopicPartitions(self.name)]
         found = self._topics.admin.list_consumer_group_offsets(asked)[self.name]
-        places = found.result(20).topic_partitions
+        places = found.result(60).topic_partitions
         return {place.partition: place.offset for place in places}
 
 

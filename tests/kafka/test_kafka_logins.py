@@ -113,7 +113,7 @@ def test_a_function_that_has_no_token_is_reported_at_once_with_its_reason(
     ):
         source.metadata.partitions()
     assert "LookupError: no token today" in str(caught.value)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 @pytest.mark.parametrize(

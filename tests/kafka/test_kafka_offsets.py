@@ -53,7 +53,7 @@ def commit(topics: Topics, group: str, topic: str, *offsets: int) -> None:
     while True:
         # The coordinator of a new broker loads first.
         with suppress(KafkaException):
-            topics.admin.alter_consumer_group_offsets(wanted)[group].result(20)
+            topics.admin.alter_consumer_group_offsets(wanted)[group].result(60)
             if committed(topics, group) == dict(enumerate(offsets)):
                 return
         assert time.monotonic() < deadline
@@ -62,7 +62,7 @@ def commit(topics: Topics, group: str, topic: str, *offsets: int) -> None:
 
 def committed(topics: Topics, group: str) -> dict[int, int]:
     asked = [ConsumerGroupTopicPartitions(group)]
-    found = topics.admin.list_consumer_group_offsets(asked)[group].result(20)
+    found = topics.admin.list_consumer_group_offsets(asked)[group].result(60)
     return {place.partition: place.offset for place in found.topic_partitions}
 
 

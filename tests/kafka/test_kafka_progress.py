@@ -92,7 +92,7 @@ def test_the_last_batch_of_an_available_now_query_is_reported(
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(400)
     assert committed(topics, name, 2) == [2, 1]
 
 

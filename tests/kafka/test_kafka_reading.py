@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from tests.kafka.topics import Topics
 
 pytestmark = pytest.mark.usefixtures("each_path")
+PATIENCE = 60.0
+"""Seconds for a fetch that ends as soon as there are rows."""
 
 UNCOMMITTED = {"stream.kafka.isolation.level": "read_uncommitted"}
 
@@ -160,7 +162,7 @@ def test_a_tail_without_rows_moves_the_offset_on(
         assert batch.state is BatchState.CAUGHT_UP
         topics.send_in_transaction(topic, [b"more"])
         # The same start again goes on from where the reader is (rule R6).
-        assert values([reader.fetch(11, timeout=5.0)]) == [b"more"]
+        assert values([reader.fetch(11, timeout=PATIENCE)]) == [b"more"]
 
 
 def test_an_open_transaction_hides_what_follows(
@@ -228,7 +230,7 @@ def test_an_expired_start_is_out_of_range(
         reader.fetch(3, timeout=1.0)
     assert (caught.value.earliest, caught.value.latest) == (15, 20)
     with reading(properties, out__of__range="earliest") as reader:
-        batch = reader.fetch(3, timeout=5.0)
+        batch = reader.fetch(3, timeout=PATIENCE)
     [loss] = batch.losses
     assert (loss.start, loss.end, loss.cause) == (3, 15, "retention")
     assert values([batch]) == numbered(5, 15)
@@ -243,7 +245,7 @@ def test_what_retention_takes_from_under_a_reader_is_reported(
     with reading({**properties, **small}) as reader:
         assert values(drain(reader, rows=10)) == numbered(10)
         with reading({**properties, **small}) as behind:
-            first = behind.fetch(0, max_rows=1, timeout=5.0)
+            first = behind.fetch(0, max_rows=1, timeout=PATIENCE)
             assert first.num_rows == 1
             large = [os.urandom(1_000_000)] * 12
             topics.send(topic, large)
@@ -272,7 +274,7 @@ def test_a_start_is_sought_unless_the_reader_is_at_it(
     topics.send(topic, numbered(1000))
     with reading(properties) as reader:
         for start in (500, 0, 999, 10, 10, 11):
-            batch = reader.fetch(start, max_rows=5, timeout=5.0)
+            batch = reader.fetch(start, max_rows=5, timeout=PATIENCE)
             assert batch.first_offset == start
             assert values([batch])[0] == str(start).encode()
 
@@ -282,8 +284,8 @@ def test_a_start_repeated_after_rows_replays_them(
 ) -> None:
     topics.send(topic, numbered(20))
     with reading(properties) as reader:
-        first = reader.fetch(0, timeout=5.0)
-        again = reader.fetch(0, timeout=5.0)
+        first = reader.fetch(0, timeout=PATIENCE)
+        again = reader.fetch(0, timeout=PATIENCE)
     assert values([first])[:5] == values([again])[:5] == numbered(5)
 
 

@@ -135,7 +135,7 @@ def test_a_query_of_a_recreated_topic_that_outgrew_its_offsets_stops(
         if not runs:
             query = start()
         with pytest.raises(StreamingQueryException) as failed:
-            query.awaitTermination(60)
+            query.awaitTermination(400)
     finally:
         query.stop()
     assert any(f"[{code}]" in str(failed.value) for code in codes), str(failed.value)

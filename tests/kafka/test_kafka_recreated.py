@@ -120,7 +120,7 @@ def test_an_offset_that_was_committed_for_a_deleted_topic_is_not_continued(
     outgrow(topics, topic)
     wanted = ConsumerGroupTopicPartitions(given["group.id"], [old])
     for done in topics.admin.alter_consumer_group_offsets([wanted]).values():
-        done.result(20)
+        done.result(60)
     with streamfactory.open(given) as stream:
         for _ in range(2):
             with pytest.raises(IncarnationChanged, match="after the last commit"):
@@ -136,7 +136,7 @@ def test_an_offset_that_was_committed_for_a_deleted_topic_is_not_continued(
 def committed(topics: Topics, given: Mapping[str, str]) -> TopicPartition:
     asked = [ConsumerGroupTopicPartitions(given["group.id"])]
     found: Any = topics.admin.list_consumer_group_offsets(asked)
-    (place,) = found[given["group.id"]].result(20).topic_partitions
+    (place,) = found[given["group.id"]].result(60).topic_partitions
     return TopicPartition(place.topic, place.partition, place.offset, place.metadata)
 
 

@@ -200,7 +200,7 @@ def test_no_certificate_where_one_is_required_is_reported_at_once(
             sink.put(pa.table({"value": [b"v"]}), writer_id="w")
         text = str(caught.value)
     assert "the broker requires another client certificate" in text
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
 
 
 @BEFORE_READING

@@ -25,7 +25,7 @@ from tests.kafka.broker import quiet_admin
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 
 
 class Topics:

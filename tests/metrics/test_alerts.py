@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     Readers = Callable[..., Reader]
 
 ROOT = Path(__file__).parents[2]
-DEADLINE = 30.0
+DEADLINE = 120.0
 TABLE = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
 ALL_NAMES = {metric.prometheus_name for metric in METRICS}
 

@@ -67,7 +67,11 @@ def test_sql_is_held_against_the_declared_schema(works: Works) -> None:
 @pytest.mark.usefixtures("own_spark")
 @pytest.mark.parametrize(
     "command",
-    sample([["validate", "--no-spark"], ["run"]], "starts a Spark of its own"),
+    sample(
+        [["validate", "--no-spark"], ["run"]],
+        "starts a Spark, and refuses what `validate` refuses",
+        shown_by="tests/pipelines/test_pipeline_command.py::test_bad_input_starts_nothing",
+    ),
 )
 def test_a_guarantee_that_the_source_cannot_give_is_refused(
     works: Works, command: list[str]

@@ -83,6 +83,9 @@ COMPONENTS: Final = {
 """What each expensive fixture starts."""
 _TIERS: Final = pytest.StashKey[frozenset[str]]()
 """The tiers that run a test."""
+_MARKED: Final = re.compile(
+    r"\bmark\.(?:long|repeated)\b|\bsample\(|\beach_(?:path|way)\b"
+)
 _GROUPS: Final = "|".join({one.group for one in FIXTURES.values() if one.group})
 _GROUP: Final = re.compile(rf"@(?:{_GROUPS})(?:-\d)?$")
 """What xdist appends to the name of a test."""
@@ -260,6 +263,17 @@ def sample(
     first, *others = values
     kept, rest = [first, *others[: keep - 1]], others[keep - 1 :]
     return [*kept, *(pytest.param(one, marks=marker) for one in rest)]
+
+
+def may_have(tier: str | None, path: Path) -> bool:
+    """Whether a file of tests may have some of a tier: others are not imported.
+
+    A test is long or repeated by a marker, by `sample`, or by a fixture of Kafka's two
+    paths; ``tests/house/test_tiers.py`` checks that this finds every such test.
+    """
+    if tier not in {"rest", "repeated"} or not path.name.startswith("test_"):
+        return True
+    return _MARKED.search(path.read_text(encoding="utf-8")) is not None
 
 
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -156,7 +156,7 @@ def test_metadata_is_faulted_and_retried() -> None:
         assert pa.table(stream).num_rows == 5
     faults = Faults(fail=1.0)
     with pytest.raises(ConnectionFailed) as caught:
-        author.open(faults=faults)
+        author.open(faults=faults, options={"retry.max.attempts": "2"})
     assert caught.value.what.endswith("injected: the source is unreachable")
 
 

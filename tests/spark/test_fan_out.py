@@ -38,7 +38,7 @@ def run(
     writer = frame.writeStream.foreachBatch(function)
     writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
     query = start_available_now(writer)
-    query.awaitTermination(120)
+    query.awaitTermination(400)
     return str(query.id)
 
 

@@ -290,7 +290,7 @@ def test_a_batch_of_a_stream_is_saved_once(
     query = frame.writeStream.foreachBatch(each)
     query = query.option("checkpointLocation", str(tmp_path / "checkpoint"))
     running = query.trigger(availableNow=True).start()
-    assert running.awaitTermination(120)
+    assert running.awaitTermination(400)
     assert done == [True, False]
     assert parquet.column("id") == [*range(10)]
 

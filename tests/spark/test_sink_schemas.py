@@ -61,7 +61,7 @@ def test_a_query_with_a_variant_fails_before_its_first_row(
     writer = frame.writeStream.format("streamfactory").options(**out.options)
     writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
     with pytest.raises(StreamingQueryException, match="to_json") as caught:
-        start_available_now(writer).awaitTermination(110)
+        start_available_now(writer).awaitTermination(400)
     assert refusal("l.element.v") in str(caught.value)
 
 

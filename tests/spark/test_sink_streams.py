@@ -51,7 +51,7 @@ class Query:
 
     def run(self, frame: DataFrame | None = None) -> StreamingQuery:
         query = self.start(frame)
-        assert query.awaitTermination(110)
+        assert query.awaitTermination(400)
         return query
 
     def failure(self, frame: DataFrame | None = None) -> str:
@@ -123,7 +123,7 @@ def test_kills_at_random_lose_nothing_and_repeat_nothing(
         faults.order(chance.choice(STEPS), passes=chance.randint(0, 2))
         running = query.start(query.frame(maxOffsetsPerTrigger="30"))
         with suppress(StreamingQueryException):
-            assert running.awaitTermination(110)
+            assert running.awaitTermination(400)
         if chance.random() < 0.3:
             query.forget_commit()
     faults.cancel()
@@ -326,7 +326,7 @@ def test_update_output_by_batches_that_are_named_counts_once(
         counts = query.frame(maxOffsetsPerTrigger="30").groupBy().count()
         writer = counts.writeStream.outputMode("update").foreachBatch(each)
         writer = writer.option("checkpointLocation", str(query.checkpoint))
-        assert start_available_now(writer).awaitTermination(110)
+        assert start_available_now(writer).awaitTermination(400)
 
     run()
     query.forget_commit()

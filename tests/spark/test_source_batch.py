@@ -233,7 +233,7 @@ def test_no_secret_leaves_the_process_that_uses_it(
             .options(**topic.another().options, **by_reference)
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
         )
-        assert query.awaitTermination(100)
+        assert query.awaitTermination(400)
         message = refused(loaded(spark, topic, "id string", **by_reference).count)
     finally:
         spark.sparkContext.setLogLevel("OFF")

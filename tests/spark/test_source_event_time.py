@@ -61,7 +61,7 @@ class Reports:
             for name, frame in self._frames().items()
         ]
         for query in queries:
-            assert query.awaitTermination(100)
+            assert query.awaitTermination(400)
 
     def _frames(self) -> dict[str, DataFrame]:
         from pyspark.sql import functions as f

@@ -37,7 +37,7 @@ def test_a_stream_is_copied_in_epochs_each_row_once(
             .options(**out.options)
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
         )
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(400)
         assert query.exception() is None
         topic.write(id=[40], _partition=[2])
     assert out.column("id") == [*range(41)]

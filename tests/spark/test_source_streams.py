@@ -48,7 +48,7 @@ class Copies:
 
     def run(self, **options: str) -> StreamingQuery:
         query = self.start(options)
-        assert query.awaitTermination(100)
+        assert query.awaitTermination(400)
         return query
 
     def failure(self, **options: str) -> str:
@@ -57,7 +57,7 @@ class Copies:
 
         query = self.start(options)
         with pytest.raises(StreamingQueryException) as caught:
-            query.awaitTermination(100)
+            query.awaitTermination(400)
         words = reason(caught.value)
         assert words is not None, str(caught.value)
         assert "org.apache" not in words
@@ -123,7 +123,7 @@ def test_limits_hold_and_a_trigger_that_takes_all_lifts_them(
         .trigger(once=True)
         .start()
     )
-    assert once.awaitTermination(100)
+    assert once.awaitTermination(400)
     assert rows_by_batch(once) == [100]
 
 
@@ -164,7 +164,7 @@ def test_what_comes_while_a_query_catches_up_waits_for_the_next_run(
             .writeStream.foreachBatch(look)
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
         )
-        assert query.awaitTermination(100)
+        assert query.awaitTermination(400)
 
     run()
     assert seen == {0: [0, 1, 2, 3], 1: [4, 5, 6, 7], 2: [8, 9]}
@@ -209,7 +209,7 @@ def test_a_topic_that_vanished_stops_the_query(copies: Copies, topic: Topic) -> 
     from pyspark.errors import StreamingQueryException
 
     with pytest.raises(StreamingQueryException) as caught:
-        running.awaitTermination(60)
+        running.awaitTermination(400)
     assert "[topic_not_found]" in str(caught.value)
 
 

@@ -15,7 +15,7 @@ from streamfactory.wiring.receiving.receiver import StreamReceiver
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-DEADLINE: Final = 30.0
+DEADLINE: Final = 120.0
 
 
 def receiving(

@@ -50,7 +50,7 @@ def test_spark_reads_a_spooled_socket_and_replays_it_after_a_restart(
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(110)
+        assert query.awaitTermination(400)
 
     receiver = receiving(source)
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-SOON = 3.0
+SOON = 10.0
 """Seconds; mostly a quarter, but the machine may be busy. The waits are for longer."""
 
 WAITS = """

@@ -100,14 +100,17 @@ WAITS: Final = Waits(progress=1.0, attempts=2, settle=0.3, looks=8)
 
 
 def sampled_cases(broken: BrokenBackend, others: int) -> list[Case[Bench]]:
-    """The case that catches a backend and a seeded sample of others, in their order.
+    """The case that catches a backend and a sample of others, in their order.
 
-    With each case come those that it needs: a case whose needs fail is not run.
+    The samples of all backends together have each case of the pool several times. With
+    each case come those that it needs: a case whose needs fail is not run.
     """
     cases = all_cases()
-    chance = random.Random(broken.name)
     pool = [one.name for one in cases if not one.slow and one.name not in WAITING]
-    chosen = {broken.caught_by, *chance.sample(pool, others)}
+    random.Random(0).shuffle(pool)
+    first = others * [*ZOO].index(broken.name)
+    sample = (pool[(first + number) % len(pool)] for number in range(others))
+    chosen = {broken.caught_by, *sample}
     return with_needs(one for one in cases if one.name in chosen)
 
 
