@@ -330,8 +330,9 @@ def check_staged(staged: Staged, seen: Seen, table: WritableTable) -> None:
     before = {field.name: field for field in table.parse(staged.columns)}
     now = {field.name: field for field in seen.schema}
     for name in {**before, **now}:
-        added = name not in before and now[name].nullable
-        if not added and before.get(name) != now.get(name):
+        is_added = name not in before and now[name].nullable
+        is_same = name in before and name in now and before[name].equals(now[name])
+        if not is_added and not is_same:
             what = f"column {name!r} of the table was changed while rows were written"
             remedy = "write the epoch again: its rows are converted to the new columns"
             raise SchemaMismatch(what, remedy=remedy)

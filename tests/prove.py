@@ -58,6 +58,7 @@ from tests.reading import schema_pairs
 from tests.spark import proving as spark
 from tests.spark import save_proving as save
 from tests.spool import proving as spool
+from tests.tables import sink_proving as lake
 from tests.zeromq import proving as zeromq
 from tests.zoo import planting
 from tests.zoo import proving as zoo
@@ -78,6 +79,7 @@ PATHS = {
     "save": ("Spark's Parquet writer", save),
     "pipelines": ("pipelines with several sinks", pipelines),
     "reverse": ("tables into kafka and files", reverse),
+    "delta": ("the delta sink", lake.DELTA),
     "kafka": ("the kafka sink", kafka),
     "kafka-spark": ("Spark into kafka", kafka_spark),
     "spark-kafka": ("Spark from kafka", spark_kafka),

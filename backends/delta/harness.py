@@ -7,6 +7,7 @@ import shutil
 import uuid
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
 
@@ -15,8 +16,6 @@ from streamfactory.tables.harness import NUMBERS, TableHarness, numbers_table
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
-
-    import pyarrow as pa
 
 _HOOKS: Final = PostCommitHookProperties(
     create_checkpoint=False, cleanup_expired_logs=False
@@ -35,6 +34,11 @@ class DeltaHarness(TableHarness):
     def _location(self) -> str:
         return str(self._path)
 
+    def sink_properties(self) -> Mapping[str, str]:
+        """The configuration that writes: without an option of readers."""
+        found = self.properties()
+        return {key: found[key] for key in found if not key.endswith("interval.millis")}
+
     def create(self, partitions: int) -> None:
         self._path = self.folder / uuid.uuid4().hex
         self._table = self._created()
@@ -48,7 +52,7 @@ class DeltaHarness(TableHarness):
 
     def rows(self, numbers: Sequence[int]) -> pa.RecordBatch:
         """Rows for a writer."""
-        return numbers_table(numbers).to_batches()[0]
+        return pa.record_batch([pa.array(numbers, pa.int64())], schema=NUMBERS)
 
     def visible(self) -> Mapping[int, Sequence[int]]:
         """The rows of all files that the log names, commit by commit."""

@@ -385,7 +385,8 @@ def rows_go_to_the_partition_they_name(bench: Bench) -> None:
     bench.create(partitions=3)
     partitions = sorted(bench.harness.partitions())
     rows = bench.use(WritesRows).rows(list(range(12)))
-    column = pa.array([index % 3 for index in range(12)], pa.int32())
+    count = len(partitions)  # one, where a stream of the type has no more
+    column = pa.array([index % count for index in range(12)], pa.int32())
     routed = rows.append_column("_partition", column)
     sink = bench.sink()
     writer = sink.writer(routed.schema, writer_id=WRITER, epoch=0)
@@ -394,7 +395,7 @@ def rows_go_to_the_partition_they_name(bench: Bench) -> None:
     bench.closing(sink.committer(writer_id=WRITER)).commit(0, [writer.commit()])
     visible = bench.use(WritesRows).visible()
     wanted = {
-        partition: list(range(at, 12, 3)) for at, partition in enumerate(partitions)
+        partition: list(range(at, 12, count)) for at, partition in enumerate(partitions)
     }
     expect(
         {partition: list(visible[partition]) for partition in partitions},

@@ -99,3 +99,20 @@ def test_a_table_in_an_object_store_is_read_with_its_changes(
             properties(kind, url, object_server), start=at
         ) as stream:
             assert read(stream) == [4, 5]
+
+
+@pytest.mark.long("starts an object server")
+def test_epochs_are_appended_to_a_table_in_an_object_store(
+    object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OBJECT_KEY", OWNER.key)
+    monkeypatch.setenv("OBJECT_SECRET", OWNER.secret)
+    url = place().partition("?")[0]
+    at = properties("delta", url, object_server)
+    for epoch in (0, 1, 1):
+        with streamfactory.open_sink(at) as sink:
+            sink.put({"id": [epoch]}, writer_id="w", epoch=epoch)
+        with delta(url, object_server) as append:
+            append([7])
+    with streamfactory.open(at) as stream:
+        assert read(stream) == [0, 1, 7, 7, 7]
