@@ -40,6 +40,7 @@ from tests.pipelines import reverse_proving as reverse
 from tests.proving import backend, crowd, faults, plants, points, power
 from tests.proving.java import quick_options
 from tests.proving.verdict import Verdict
+from tests.shm import proving as shm
 from tests.spark import proving as spark
 from tests.spark import save_proving as save
 from tests.spool import proving as spool
@@ -65,6 +66,7 @@ PATHS = {
     "kafka-spark": ("Spark into kafka", kafka_spark),
     "spark-kafka": ("Spark from kafka", spark_kafka),
     "kafka3": ("three brokers, their writers, copies, groups and Spark", kafka3),
+    "shm": ("rings in shared memory, their writers and readers", shm),
     "zeromq": ("zeromq's senders and readers", zeromq),
     "dead-letters": ("copies with dead letters", decoding),
     "distributions": ("distributions of NATS and Redis", distributions),

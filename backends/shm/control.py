@@ -125,9 +125,7 @@ class Control:
         self._words = self._view[:PAGE].cast("Q")
         at = 8 * COMMIT_WORD
         # The lower half of the commit word: machines of both formats are little-endian.
-        self.word = Word(
-            pa.py_buffer(self._map).address + at, self._view[at : at + 4]
-        )
+        self.word = Word(pa.py_buffer(self._map).address + at, self._view[at : at + 4])
         self._state: State | None = None
         self._where = (0, 0, 0)
         self._known: tuple[int, Known] | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, final
@@ -33,10 +32,12 @@ from streamfactory.spi import (
     CorruptData,
     MisuseError,
     StorageFailed,
+    StreamError,
     TopicNotFound,
 )
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
@@ -312,6 +313,8 @@ class ShmLog(Log):
         """Translate errors of the files of the topic."""
         try:
             yield
+        except StreamError:
+            raise
         except (Damaged, ipc.NotIpc, ipc.IpcTooLong, pa.ArrowInvalid) as error:
             msg = f"topic {self.name!r} in shared memory is damaged: {error}"
             remedy = f"delete the folder {self.folder}, and write the topic again"
@@ -322,8 +325,6 @@ class ShmLog(Log):
                 raise TopicNotFound(msg) from error
             raise
         except OSError as error:
-            if isinstance(error, StorageFailed):
-                raise
             msg = f"topic {self.name!r} in {self.folder}: {error.strerror or error}"
             remedy = "free memory below the folder, or lower the capacity of topics"
             raise StorageFailed(msg, remedy=remedy) from error
@@ -347,5 +348,3 @@ def _sliced(
     if count == whole:
         return LogSlice(rows, start, bounds, size)
     return LogSlice(rows.slice(skip, count), start, bounds, size * count // whole)
-
-
