@@ -143,9 +143,12 @@ class Control:
     @property
     def is_gone(self) -> bool:
         """Whether the topic was deleted."""
-        if self._file < 0 or self._words[DELETED_WORD]:
-            return True
-        return os.fstat(self._file).st_nlink == 0
+        return self._file < 0 or self._words[DELETED_WORD] != 0
+
+    @property
+    def is_unlinked(self) -> bool:
+        """Whether its files were removed by something else than a deletion."""
+        return self._file >= 0 and os.fstat(self._file).st_nlink == 0
 
     def mark_deleted(self) -> None:
         """Tell all who have mapped it that the topic is deleted."""
@@ -232,6 +235,8 @@ class Control:
             raise OSError(msg)
         self._words[COMMIT_WORD] = number
         self.word.wake()
+        self._state, self._where = decode_state(memoryview(data))
+        self._known = number, known
 
 
 def _encoded(known: Known) -> bytes:

@@ -83,8 +83,8 @@ class ShmLog(Log):
 
     @property
     def is_gone(self) -> bool:
-        """Whether the topic was deleted."""
-        return self._control.is_gone
+        """Whether the topic was deleted, or its files were removed."""
+        return self._control.is_gone or self._control.is_unlinked
 
     @property
     def blocks(self) -> bool:
@@ -162,7 +162,7 @@ class ShmLog(Log):
         deadline = time.monotonic() + timeout
         while True:
             seen = self._control.word.value
-            if self._control.is_gone:
+            if self.is_gone:
                 return False
             if self._part(self._state(), partition).latest > offset:
                 return True
@@ -320,10 +320,13 @@ class ShmLog(Log):
             remedy = f"delete the folder {self.folder}, and write the topic again"
             raise CorruptData(msg, remedy=remedy) from error
         except FileNotFoundError as error:
-            if hasattr(self, "_control") and self._control.is_gone:
+            if not hasattr(self, "_control"):
+                raise
+            if self.is_gone:
                 msg = f"the topic {self.name!r} was deleted"
                 raise TopicNotFound(msg) from error
-            raise
+            msg = f"topic {self.name!r} lacks a file: {error}"
+            raise CorruptData(msg, remedy=f"delete {self.folder}") from error
         except OSError as error:
             msg = f"topic {self.name!r} in {self.folder}: {error.strerror or error}"
             remedy = "free memory below the folder, or lower the capacity of topics"
