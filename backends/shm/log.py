@@ -22,7 +22,7 @@ from streamfactory.arrowlog.writers import idle_writers
 from streamfactory.backends.shm.appending import Appender
 from streamfactory.backends.shm.control import Control
 from streamfactory.backends.shm.layout import BLOCKS, READING, Damaged, Part
-from streamfactory.backends.shm.leases import dead_leases
+from streamfactory.backends.shm.leases import dead_leases, held_by_all
 from streamfactory.backends.shm.locking import WriterLock
 from streamfactory.backends.shm.reader import RingReader
 from streamfactory.backends.shm.ring import create_ring, ring_name
@@ -260,6 +260,11 @@ class ShmLog(Log):
     def sweep(self) -> None:
         with self._whole():
             sweep(self.folder)
+            for _ in held_by_all(self.folder):  # which removes those of the dead
+                pass
+
+    def compact(self) -> None:
+        self.sweep()  # a ring is as small as it gets
 
     def mark_deleted(self) -> None:
         """Make all further calls of the topic fail, in every process."""
