@@ -287,6 +287,24 @@ def _writing() -> Picture:
     return picture
 
 
+def _shared_memory() -> Picture:
+    picture = Picture("Writers append records to a ring; readers map them", 740, 190)
+    for number, name in enumerate(["writer", "writer"]):
+        picture.arrow((110, 52 + number * 60), (208, 80))
+        picture.box((20, 35 + number * 60), (90, 34), name, "box")
+    picture.text((160, 40), "one lock", "small")
+    picture.cells((210, 62), [*_held(range(3, 8), 3), ("", "gone"), ("", "gone")])
+    picture.text((330, 54), "a ring: a mapped file", "small")
+    picture.text((227, 112), "tail", "small")
+    picture.text((397, 112), "head", "small")
+    picture.box((210, 128), (238, 40), "control file|bounds, commit word", "store")
+    for number, name in enumerate(["reader", "reader", "reader in C"]):
+        picture.arrow((450, 80), (568, 35 + number * 50))
+        picture.box((570, 18 + number * 50), (110, 34), name, "box")
+    picture.text((510, 30), "no copy, by a lease", "small")
+    return picture
+
+
 PICTURES: Final[Mapping[str, Callable[[], Picture]]] = {
     "parts": _parts,
     "stream": _stream,
@@ -294,6 +312,7 @@ PICTURES: Final[Mapping[str, Callable[[], Picture]]] = {
     "position": _position,
     "epochs": _epochs,
     "guarantee": _guarantee,
+    "shm": _shared_memory,
     "spool": _spool,
     "dead-letters": _letters,
     "reading": _reading,

@@ -55,6 +55,7 @@ from tests.proving import (
 from tests.proving.java import quick_options
 from tests.proving.verdict import Verdict
 from tests.reading import schema_pairs
+from tests.shm import proving as shm
 from tests.spark import proving as spark
 from tests.spark import save_proving as save
 from tests.spool import proving as spool
@@ -84,6 +85,7 @@ PATHS = {
     "kafka-spark": ("Spark into kafka", kafka_spark),
     "spark-kafka": ("Spark from kafka", spark_kafka),
     "kafka3": ("three brokers, their writers, copies, groups and Spark", kafka3),
+    "shm": ("rings in shared memory, their writers and readers", shm),
     "zeromq": ("zeromq's senders and readers", zeromq),
     "dead-letters": ("copies with dead letters", decoding),
     "distributions": ("distributions of NATS and Redis", distributions),

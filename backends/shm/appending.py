@@ -137,9 +137,7 @@ class Appender:
                     gap = Record(padding, at - padding, base, 0, now, 0, PADDING)
                     writes.append((partition, gap, None))
                 length, count = record_length(payload.size), batch.num_rows
-                record = Record(
-                    at, length, base, count, now, payload.size, self._kind
-                )
+                record = Record(at, length, base, count, now, payload.size, self._kind)
                 writes.append((partition, record, payload))
                 head, base = at + length, base + count
             if head - part.head > self._control.capacity:
@@ -159,7 +157,9 @@ class Appender:
 
     def _too_large(self, partition: int, size: int) -> MessageTooLarge:
         capacity = self._control.capacity
-        msg = f"the rows of an epoch for partition {partition} take {size} bytes of its "
+        msg = (
+            f"the rows of an epoch for partition {partition} take {size} bytes of its "
+        )
         msg += f"ring, which has {capacity}"
         remedy = "write smaller epochs, or create the topic with a larger capacity"
         return MessageTooLarge(msg, remedy=remedy)
@@ -222,7 +222,7 @@ class Appender:
         while (found := look()) is not None:
             left = deadline - time.monotonic()
             if left <= 0:
-                msg = f"a ring is full: for {self._patience:.0f} s {found} {what} rows "
+                msg = f"a ring is full: for {self._patience:g} s {found} {what} rows "
                 msg += "that have to make room"
                 remedy = "let readers release batches, or read with read.mode=copy; or "
                 remedy += "raise stall.timeout.millis or the capacity of the topic"

@@ -125,9 +125,7 @@ class Control:
         self._words = self._view[:PAGE].cast("Q")
         at = 8 * COMMIT_WORD
         # The lower half of the commit word: machines of both formats are little-endian.
-        self.word = Word(
-            pa.py_buffer(self._map).address + at, self._view[at : at + 4]
-        )
+        self.word = Word(pa.py_buffer(self._map).address + at, self._view[at : at + 4])
         self._state: State | None = None
         self._where = (0, 0, 0)
         self._known: tuple[int, Known] | None = None
@@ -145,9 +143,12 @@ class Control:
     @property
     def is_gone(self) -> bool:
         """Whether the topic was deleted."""
-        if self._file < 0 or self._words[DELETED_WORD]:
-            return True
-        return os.fstat(self._file).st_nlink == 0
+        return self._file < 0 or self._words[DELETED_WORD] != 0
+
+    @property
+    def is_unlinked(self) -> bool:
+        """Whether its files were removed by something else than a deletion."""
+        return self._file >= 0 and os.fstat(self._file).st_nlink == 0
 
     def mark_deleted(self) -> None:
         """Tell all who have mapped it that the topic is deleted."""
@@ -234,6 +235,8 @@ class Control:
             raise OSError(msg)
         self._words[COMMIT_WORD] = number
         self.word.wake()
+        self._state, self._where = decode_state(memoryview(data))
+        self._known = number, known
 
 
 def _encoded(known: Known) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, final
@@ -23,7 +22,7 @@ from streamfactory.arrowlog.writers import idle_writers
 from streamfactory.backends.shm.appending import Appender
 from streamfactory.backends.shm.control import Control
 from streamfactory.backends.shm.layout import BLOCKS, READING, Damaged, Part
-from streamfactory.backends.shm.leases import dead_leases
+from streamfactory.backends.shm.leases import dead_leases, held_by_all
 from streamfactory.backends.shm.locking import WriterLock
 from streamfactory.backends.shm.reader import RingReader
 from streamfactory.backends.shm.ring import create_ring, ring_name
@@ -33,10 +32,12 @@ from streamfactory.spi import (
     CorruptData,
     MisuseError,
     StorageFailed,
+    StreamError,
     TopicNotFound,
 )
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
@@ -82,8 +83,8 @@ class ShmLog(Log):
 
     @property
     def is_gone(self) -> bool:
-        """Whether the topic was deleted."""
-        return self._control.is_gone
+        """Whether the topic was deleted, or its files were removed."""
+        return self._control.is_gone or self._control.is_unlinked
 
     @property
     def blocks(self) -> bool:
@@ -161,7 +162,7 @@ class ShmLog(Log):
         deadline = time.monotonic() + timeout
         while True:
             seen = self._control.word.value
-            if self._control.is_gone:
+            if self.is_gone:
                 return False
             if self._part(self._state(), partition).latest > offset:
                 return True
@@ -259,6 +260,11 @@ class ShmLog(Log):
     def sweep(self) -> None:
         with self._whole():
             sweep(self.folder)
+            for _ in held_by_all(self.folder):  # which removes those of the dead
+                pass
+
+    def compact(self) -> None:
+        self.sweep()  # a ring is as small as it gets
 
     def mark_deleted(self) -> None:
         """Make all further calls of the topic fail, in every process."""
@@ -312,18 +318,21 @@ class ShmLog(Log):
         """Translate errors of the files of the topic."""
         try:
             yield
+        except StreamError:
+            raise
         except (Damaged, ipc.NotIpc, ipc.IpcTooLong, pa.ArrowInvalid) as error:
             msg = f"topic {self.name!r} in shared memory is damaged: {error}"
             remedy = f"delete the folder {self.folder}, and write the topic again"
             raise CorruptData(msg, remedy=remedy) from error
         except FileNotFoundError as error:
-            if hasattr(self, "_control") and self._control.is_gone:
+            if not hasattr(self, "_control"):
+                raise
+            if self.is_gone:
                 msg = f"the topic {self.name!r} was deleted"
                 raise TopicNotFound(msg) from error
-            raise
+            msg = f"topic {self.name!r} lacks a file: {error}"
+            raise CorruptData(msg, remedy=f"delete {self.folder}") from error
         except OSError as error:
-            if isinstance(error, StorageFailed):
-                raise
             msg = f"topic {self.name!r} in {self.folder}: {error.strerror or error}"
             remedy = "free memory below the folder, or lower the capacity of topics"
             raise StorageFailed(msg, remedy=remedy) from error
@@ -347,5 +356,3 @@ def _sliced(
     if count == whole:
         return LogSlice(rows, start, bounds, size)
     return LogSlice(rows.slice(skip, count), start, bounds, size * count // whole)
-
-

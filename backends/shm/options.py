@@ -27,7 +27,7 @@ OPTIONS: Final = (
         "Folder of the topics, in a file system in memory; when not set, "
         "streamfactory-<user id> below /dev/shm.",
         PATH,
-        example="/dev/shm/streams",
+        example="/run/user/1000/streams",
     ),
     Option(
         "topic.name",

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from streamfactory.arrowlog.disk import forks
 from streamfactory.backends.shm.layout import PINNED, Damaged
 from streamfactory.backends.shm.leases import Leases
 from streamfactory.backends.shm.ring import Ring, check_messages, decode_rows
-from streamfactory.arrowlog.disk import forks
 from streamfactory.spi import BatchValidator
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ _SHARE: Final = 4
 class _Pin:
     """Keeps a record from being overwritten for as long as Arrow refers to it."""
 
-    __slots__ = ("_entry", "_pins", "_leases", "_ring")
+    __slots__ = ("_entry", "_leases", "_pins", "_ring")
 
     def __init__(
         self, entry: int, leases: Leases, ring: Ring, pins: dict[int, int]

@@ -86,15 +86,19 @@ class ShmStage(SoundStage):
         self._rows = []
 
 
-def _write(path: Path, schema: pa.Schema, rows: Sequence[tuple[int, SoundRows]]) -> None:
+def _write(
+    path: Path, schema: pa.Schema, rows: Sequence[tuple[int, SoundRows]]
+) -> None:
     """Write rows to a file, whole or not at all."""
     temporary = path.with_suffix(".tmp")
     try:
-        with pa.OSFile(str(temporary), "wb") as sink:
-            with pa.ipc.new_stream(sink, schema) as writer:
-                for partition, one in rows:
-                    metadata = {_PARTITION: str(partition)}
-                    writer.write_batch(one.batch, custom_metadata=metadata)
+        with (
+            pa.OSFile(str(temporary), "wb") as sink,
+            pa.ipc.new_stream(sink, schema) as writer,
+        ):
+            for partition, one in rows:
+                metadata = {_PARTITION: str(partition)}
+                writer.write_batch(one.batch, custom_metadata=metadata)
         temporary.rename(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -172,14 +176,18 @@ class StagedRows:
         parts: list[tuple[int, pa.RecordBatch]] = []
         try:
             with pa.ipc.open_stream(data) as reader:
-                check_schema(pa.RecordBatch.from_pylist([], reader.schema),
-                             self._validator.schema)
+                check_schema(
+                    pa.RecordBatch.from_pylist([], reader.schema),
+                    self._validator.schema,
+                )
                 for batch, metadata in reader.iter_batches_with_custom_metadata():
                     rows = self._validator.validated(batch)
                     parts.append((int(metadata[_PARTITION]), rows.batch))
         except (pa.ArrowException, KeyError, ValueError, OSError) as error:
             msg = f"{path} is not a file of staged rows: {error}"
-            raise CorruptData(msg, remedy="abort the epoch, and write it again") from error
+            raise CorruptData(
+                msg, remedy="abort the epoch, and write it again"
+            ) from error
         return parts
 
     def discard(self) -> None:

@@ -31,6 +31,7 @@ from streamfactory.spi import (
     NotAuthorized,
     SchemaMismatch,
     StorageFailed,
+    StreamError,
     TopicNotFound,
 )
 
@@ -87,7 +88,9 @@ class ShmLogStore(LogStore):
                     if not folder.exists():
                         raise
                     msg = f"topic {name!r} exists already"
-                    raise MisuseError(msg, remedy="open it, or delete it first") from None
+                    raise MisuseError(
+                        msg, remedy="open it, or delete it first"
+                    ) from None
         return self.open(name)
 
     def _fill(
@@ -218,9 +221,9 @@ class ShmLogStore(LogStore):
     def _whole(self) -> Iterator[None]:
         try:
             yield
+        except StreamError:
+            raise
         except OSError as error:
-            if isinstance(error, (StorageFailed, NotAuthorized)):
-                raise
             msg = f"topics in {self.root}: {error.strerror or error}"
             remedy = "see that the folder is in a file system in memory, with room"
             raise StorageFailed(msg, remedy=remedy) from error

@@ -69,5 +69,3 @@ class Word:
         """Make every `wait` return."""
         if _CALL is not None:
             _CALL(_FUTEX, self._address, _WAKE, _EVERY, None, None, 0)
-
-

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -44,6 +45,28 @@ def test_a_script_names_the_package_to_install(
 ) -> None:
     output = run_without(module, command, tmp_path)
     assert f"pip install 'streamfactory[{extra}]'" in output
+
+
+def test_two_programs_meet_in_shared_memory(tmp_path: Path) -> None:
+    write, read = (f"python examples/shm/{name}.py" for name in ("writer", "reader"))
+    with subprocess.Popen(
+        [*words(write), str(tmp_path / "shm")],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(tmp_path / "tmp"),
+    ) as writer:
+        try:
+            topic = tmp_path / "shm" / "measurements.topic"
+            deadline = time.monotonic() + PATIENCE
+            while not topic.exists():
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            seen = run(read, tmp_path, str(tmp_path / "shm"))
+            said, _ = writer.communicate(timeout=PATIENCE)
+        finally:
+            writer.kill()
+    assert printed(seen) == shown(read)
+    assert printed(said) == shown(write)
 
 
 def test_two_programs_meet_at_a_socket(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ KITS = {
     "iceberg": "tests/tables/test_iceberg_conformance.py",
     "kafka": "tests/kafka/test_kafka_reading_conformance.py",
     "memory": "tests/conformance/test_suite.py",
+    "shm": "tests/shm/test_shm_conformance.py",
     "push": "tests/push/test_push_conformance.py",
     "socket": "tests/sockets/test_socket_conformance.py",
     "zeromq": "tests/zeromq/test_zeromq_conformance.py",

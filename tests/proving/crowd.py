@@ -23,7 +23,7 @@ from streamfactory.arrowlog.disk import DiskLogStore, Settings
 from streamfactory.spi import Partition, Position, Summary
 
 if TYPE_CHECKING:
-    from streamfactory.arrowlog.disk import DiskLog
+    from streamfactory.arrowlog import Log, LogStore
 
 WRITERS: Final = ("ann", "bob")
 PARTITIONS: Final = 2
@@ -108,7 +108,7 @@ def read(root: str) -> None:
             log.wait(0, at[0], 0.01)
 
 
-def offsets(out: DiskLog) -> dict[int, int]:
+def offsets(out: Log) -> dict[int, int]:
     """What the reader has stored."""
     held = out.last("reader")
     if held is None or held.source_position is None:
@@ -144,7 +144,7 @@ def prove(rounds: int, seed: int, root: Path) -> Verdict:
     return verdict
 
 
-def judge(root: Path, store: DiskLogStore) -> Verdict:
+def judge(root: Path, store: LogStore) -> Verdict:
     log, out = store.open("in"), store.open("out")
     for one in (log, out):
         problems = one.verify().problems

@@ -1,7 +1,7 @@
 """A receiver and a checkpoint on a disk that begins to fail, and works again.
 
 A program of its own, because the library that fails the disk's calls is loaded before
-all others. Prints what it saw as JSON.
+all others. Writes what it saw as JSON.
 """
 
 from __future__ import annotations
@@ -36,9 +36,7 @@ def until(condition: Callable[[], object], shown: Callable[[], object]) -> None:
 def saved(store: FileCheckpointStore, offset: int) -> str | None:
     """Save a checkpoint; the text of the error."""
     try:
-        store.save(
-            "g", "i", Checkpoint(Position({Partition("t", 0): offset}), offset)
-        )
+        store.save("g", "i", Checkpoint(Position({Partition("t", 0): offset}), offset))
     except StreamError as error:
         return str(error)
     return None
@@ -77,7 +75,7 @@ def main(root: Path, switch: Path, code: int) -> None:
         seen["rows"] = [n for batch in stream for n in batch.rows["number"].to_pylist()]
     seen["saved"] = offsets(FileCheckpointStore(root / "checkpoints"))
     queue.close()
-    print(json.dumps(seen))
+    sys.stdout.write(json.dumps(seen))
 
 
 def offsets(store: FileCheckpointStore) -> list[int]:
