@@ -71,6 +71,7 @@ class StreamConfig(Mapping[str, Any]):
         decoder_settings: The options of the decoder.
         meta: Annotations, ``stream.meta.*``: kept, but never interpreted.
         description: Of the stream, for users.
+        reads_headers: Whether a decoder reads the headers of messages.
         warnings: What validation found to have no effect, or deprecated.
     """
 
@@ -82,12 +83,27 @@ class StreamConfig(Mapping[str, Any]):
     decoder_settings: Mapping[str, Setting] = field(default_factory=dict)
     meta: Mapping[str, str] = field(default_factory=dict)
     description: str = ""
+    reads_headers: bool = False
     warnings: tuple[Problem, ...] = field(default=(), compare=False)
 
     @property
     def topic(self) -> str:
         """The topic's name."""
         return str(self["topic.name"])
+
+    @property
+    def wants_headers(self) -> bool:
+        """Whether the headers of messages are used.
+
+        A consumer of envelopes may leave them null otherwise, if they cost time.
+        """
+        return bool(
+            self.decoder in (None, "raw")
+            or self.reads_headers
+            or self.get("metadata.populate")
+            or self.get("includeHeaders")
+            or self.get("decode.on.error") == "dead-letter"
+        )
 
     def given(self, key: str) -> bool:
         """Whether an option was set explicitly."""

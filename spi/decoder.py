@@ -28,7 +28,7 @@ class DecodeContext:
         partition: Where the messages come from.
         fields_to_read: Columns to decode; None means all. A decoder may decode more.
         headers: Of type `headers_type`, one entry per message, if the stream has
-            headers.
+            headers. They may be null unless `Decoder.reads_headers` is set.
         undeclared: How to treat a message field that is not in the schema. None: by the
             decoder's options. True: it is dropped, and its row reported as a `Misfit`.
             False: it is dropped. Formats whose messages do not name their fields ignore
@@ -450,6 +450,17 @@ class MessageEncoder(ABC):
         Raises:
             SchemaMismatch: permanent; rows of these types cannot be encoded.
         """
+
+    def headers(self, rows: pa.RecordBatch) -> pa.Array | None:
+        """Return the headers that belong to the messages of rows; None for none.
+
+        Called after `encode`, with the same rows. They replace headers of the same
+        names in the column ``_headers``. A sink that stores no headers refuses them.
+
+        Returns:
+            An array of `headers_type`, one entry per row.
+        """
+        return None
 
     def close(self) -> None:  # noqa: B027 - not abstract: it may have no resources
         """Release all resources. Called once."""

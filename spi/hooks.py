@@ -231,6 +231,8 @@ class Decoder(_Descriptor):
         options: Everything under ``stream.<type>.decoder.prop.``.
         decoder: The class that decodes; None for a format that is only written.
         encoder: The class that encodes; None for a format that is only read.
+        reads_headers: Whether the decoder reads `DecodeContext.headers`, which may be
+            null otherwise.
     """
 
     name: str
@@ -239,6 +241,7 @@ class Decoder(_Descriptor):
     options: tuple[Option, ...] = ()
     decoder: type[MessageDecoder] | None = None
     encoder: type[MessageEncoder] | None = None
+    reads_headers: bool = False
 
 
 class HookSpecs:

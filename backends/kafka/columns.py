@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer
     from numpy.typing import NDArray
 
-    from streamfactory.spi import StreamConfig
-
     Numbers = NDArray[Any]
 
 CHUNK: Final = 500
@@ -42,16 +40,6 @@ _HEADER: Final = 8
 """Bytes of a header besides its name and value; `SF_HEADER_BYTES` of kafka.h."""
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _BINARY: Final = pa.binary()
-
-
-def wants_headers(config: StreamConfig) -> bool:
-    """Whether headers are used; reading them costs time."""
-    return (
-        config.decoder in (None, "raw")
-        or config["metadata.populate"]
-        or config["includeHeaders"]
-        or config["decode.on.error"] == "dead-letter"
-    )
 
 
 @dataclass(frozen=True, slots=True)

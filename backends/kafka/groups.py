@@ -18,7 +18,7 @@ from confluent_kafka import (
 )
 
 from streamfactory.backends.kafka.clients import Watch, brokers, refused
-from streamfactory.backends.kafka.columns import CHUNK, wants_headers
+from streamfactory.backends.kafka.columns import CHUNK
 from streamfactory.backends.kafka.committed import committed_place
 from streamfactory.backends.kafka.errors import failure, is_passing, retried
 from streamfactory.backends.kafka.group_rows import ConsumedRowsByPartition
@@ -94,7 +94,7 @@ class KafkaGroupMember(StreamLevelConsumer):
         self._metadata = KafkaMetadata(config, client_id)
         self._planner = StartPlanner(config, self._metadata)
         self._timeout = config["connection.timeout.millis"] / 1000
-        self._headers = wants_headers(config)
+        self._headers = config.wants_headers
         self._watch = Watch()
         self._library = library_for(config, READING)
         self._client: Consumer | None = None

@@ -13,7 +13,6 @@ from streamfactory.backends.kafka.columns import (
     CHUNK,
     Kept,
     payload_size,
-    wants_headers,
 )
 from streamfactory.backends.kafka.errors import failure
 from streamfactory.backends.kafka.metadata import KafkaMetadata
@@ -74,7 +73,7 @@ class KafkaConsumer(PartitionLevelConsumer):
         self._client_id = client_id
         self._partition = partition
         self._clients = clients
-        self._headers = wants_headers(config)
+        self._headers = config.wants_headers
         self._patience = config["broker.timeout.millis"] / 1000
         self._doing = f"partition {partition} cannot be read"
         self._client: Client | None = None

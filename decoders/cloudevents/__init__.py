@@ -27,4 +27,6 @@ def streamfactory_decoder() -> Decoder:
         spi_level=1,
         options=OPTIONS,
         decoder=import_later(f"{__name__}.decoder", "CloudEventsDecoder"),
+        encoder=import_later(f"{__name__}.encoder", "CloudEventsEncoder"),
+        reads_headers=True,
     )

@@ -21,7 +21,9 @@ VERSION: Final = "specversion"
 CONTENT: Final = "datacontenttype"
 REQUIRED: Final = ("id", "source", "type")
 STRUCTURED: Final = "application/cloudevents"
-_CONTENT_HEADER: Final = "content-type"
+CONTENT_HEADER: Final = "content-type"
+JSON: Final = r"(?i)^[^;]*[/+]json\s*(;.*)?$"
+"""Content types of JSON."""
 _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TEXT: Final = msgspec.json.Decoder(str)
 
@@ -62,7 +64,7 @@ class Headers:
     def attribute(self, name: str) -> pa.StringArray:
         """An attribute of events in binary mode."""
         if name == CONTENT:
-            return self.text(_CONTENT_HEADER)
+            return self.text(CONTENT_HEADER)
         return self.text(PREFIX + name)
 
 
@@ -123,7 +125,7 @@ class Envelopes:
 
 
 def _data(members: Mapping[str, msgspec.Raw]) -> bytes | None:
-    if "data_base64" in members:
+    if bytes(members.get("data_base64", b"null")) != b"null":
         text = _TEXT.decode(members["data_base64"])
         return bytes(from_base64(pa.array([text]))[0].as_py())
     found = bytes(members.get("data", b"null"))

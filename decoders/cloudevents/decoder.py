@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from streamfactory.decoders.cloudevents.attributes import (
     CONTENT,
+    JSON,
     PREFIX,
     REQUIRED,
     STRUCTURED,
@@ -37,7 +38,6 @@ _DEFAULT: Final = (
     pa.field("ce_time", pa.timestamp("us", tz="UTC")),
     pa.field("ce_subject", pa.string()),
 )
-_JSON: Final = r"(?i)^[^;]*[/+]json\s*(;.*)?$"
 
 
 class CloudEventsDecoder(MessageDecoder):
@@ -143,7 +143,7 @@ class _Events:
         content = self._headers.attribute(CONTENT)
         binary = self._headers.attribute(VERSION).is_valid()
         other = pc.starts_with(content, STRUCTURED)
-        wrong = pc.and_(other, pc.invert(pc.match_substring_regex(content, _JSON)))
+        wrong = pc.and_(other, pc.invert(pc.match_substring_regex(content, JSON)))
         wrong = pc.or_(wrong, pc.starts_with(content, f"{STRUCTURED}-batch"))
         what = "the event is neither binary nor application/cloudevents+json"
         findings.add(np.flatnonzero(wrong.fill_null(False)), "content_type", what)
@@ -178,6 +178,6 @@ class _Events:
     def check_content(self, findings: BadMessages) -> None:
         """Report events whose data is not JSON."""
         content = self.attribute(CONTENT, findings)
-        other = pc.invert(pc.match_substring_regex(content, _JSON)).fill_null(False)
+        other = pc.invert(pc.match_substring_regex(content, JSON)).fill_null(False)
         what = "the data of the event is not JSON: read it with the column data binary"
         findings.add(np.flatnonzero(other), "content_type", what)

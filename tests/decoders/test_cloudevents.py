@@ -13,8 +13,10 @@ from tests.decoders.decoding import bad, complaints, options, sources
 
 from streamfactory.decoders.cloudevents import streamfactory_decoder
 from streamfactory.decoders.cloudevents.decoder import CloudEventsDecoder
+from streamfactory.decoders.cloudevents.encoder import CloudEventsEncoder
 from streamfactory.decoders.cloudevents.harness import CloudEventsHarness
-from streamfactory.spi import DecodeContext, Partition, headers_type
+from streamfactory.spi import DecodeContext, Partition, SchemaMismatch, headers_type
+from streamfactory.wiring.writing.headers import merged_headers
 
 if TYPE_CHECKING:
     from streamfactory.spi import Decoded
@@ -146,3 +148,114 @@ def test_the_last_of_several_headers_counts() -> None:
     )
     decoded = decoder.decode(pa.array([b""], pa.binary()), context)
     assert decoded.rows["ce_id"].to_pylist() == ["8"]
+
+
+# --- the way back ---------------------------------------------------------------------
+
+WRITTEN = {
+    "number": [1, None],
+    "text": ["a", 'quote " and \n'],
+    "ce_id": ["7", "8"],
+    "ce_source": ["/shop", "/s"],
+    "ce_type": ["sold", "t"],
+    "ce_time": [datetime(2013, 1, 1, 5, 0, 0, 250_000, UTC), None],
+    "ce_count": pa.array([5, None], pa.int32()),
+}
+BYTES = {**{k: v for k, v in WRITTEN.items() if k not in ("number", "text")}}
+
+
+def written(rows: dict[str, Any], mode: str) -> tuple[pa.Array, pa.Array]:
+    encoder = CloudEventsEncoder(options(PLUGIN, mode=mode), "sales")
+    batch = pa.RecordBatch.from_pydict(rows)
+    headers = encoder.headers(batch)
+    headers.validate(full=True)
+    return encoder.encode(batch), headers
+
+
+def read(schema: str | None, values: pa.Array, headers: pa.Array | None) -> Decoded:
+    decoder = CloudEventsDecoder(options(PLUGIN, schema), "sales")
+    return decoder.decode(values, DecodeContext(Partition("s", 0), headers=headers))
+
+
+@pytest.mark.parametrize("mode", ["binary", "structured"])
+def test_what_is_written_is_read(mode: str) -> None:
+    values, headers = written(WRITTEN, mode)
+    schema = "number bigint, text string, ce_id string, ce_source string, "
+    schema += "ce_type string, ce_time timestamp, ce_count int"
+    decoded = read(schema, values, headers)
+    assert decoded.errors == []
+    assert decoded.rows.to_pydict() == pa.RecordBatch.from_pydict(WRITTEN).to_pydict()
+    if mode == "structured":
+        assert read(schema, values, None).rows.equals(decoded.rows)
+
+
+def test_headers_of_the_binary_mode_are_those_of_the_binding() -> None:
+    values, headers = written(WRITTEN, "binary")
+    assert values.to_pylist()[0] == b'{"number":1,"text":"a"}'
+    assert {one["key"]: one["value"] for one in headers.to_pylist()[0]} == {
+        "ce_specversion": b"1.0",
+        "content-type": b"application/json",
+        "ce_id": b"7",
+        "ce_source": b"/shop",
+        "ce_type": b"sold",
+        "ce_time": b"2013-01-01T05:00:00.250000Z",
+        "ce_count": b"5",
+    }
+    assert "ce_time" not in {one["key"] for one in headers.to_pylist()[1]}
+
+
+@pytest.mark.parametrize("mode", ["binary", "structured"])
+def test_data_of_any_type_is_written_as_it_is(mode: str) -> None:
+    rows = {
+        **BYTES,
+        "data": [b"\xff", b"\x00"],
+        "ce_datacontenttype": ["image/png"] * 2,
+    }
+    decoded = read(None, *written(rows, mode))
+    assert decoded.errors == []
+    assert decoded.rows["data"].to_pylist() == rows["data"]
+
+
+def test_an_event_without_data_has_an_envelope() -> None:
+    rows = {**BYTES, "data": pa.array([b"x", None], pa.binary())}
+    with pytest.raises(SchemaMismatch, match="'data' has nulls"):
+        written(rows, "binary")
+    assert read(None, *written(rows, "structured")).rows["data"].to_pylist() == [
+        b"x",
+        None,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"ce_id": ["7", None]}, "no attribute 'id'"),
+        ({"ce_source": ["", "s"]}, "no attribute 'source'"),
+        ({"ce_Count": [1, 2]}, "'ce_Count' is no attribute"),
+        ({"ce_data": ["x", "y"]}, "'ce_data' is no attribute"),
+        ({"ce_specversion": ["1.0", "0.3"]}, "another version"),
+        ({"ce_datacontenttype": ["text/xml", None]}, "not JSON"),
+    ],
+)
+def test_rows_that_are_no_event_are_refused(change: dict[str, Any], what: str) -> None:
+    with pytest.raises(SchemaMismatch, match=what):
+        written({**WRITTEN, **change}, "binary")
+
+
+def test_headers_of_rows_follow_and_do_not_repeat_those_of_the_format() -> None:
+    def headers(*rows: list[tuple[str, bytes]] | None) -> pa.Array:
+        found = [
+            None if row is None else [{"key": k, "value": v} for k, v in row]
+            for row in rows
+        ]
+        return pa.array(found, headers_type())
+
+    made = headers([("ce_id", b"1")], None, [("ce_id", b"2")])
+    given = headers([("ce_id", b"9"), ("h", b"x")], [("ce_id", b"8")], None)
+    merged = merged_headers(given, made)
+    merged.validate(full=True)
+    assert [[(h["key"], h["value"]) for h in row] for row in merged.to_pylist()] == [
+        [("ce_id", b"1"), ("h", b"x")],
+        [("ce_id", b"8")],
+        [("ce_id", b"2")],
+    ]

@@ -95,6 +95,10 @@ def resolve_values(classified: Classified, use: str | None = None) -> Resolved:
         decoder_settings=decoder,
         meta={key: prop.text for key, prop in classified.meta},
         description=classified.definition.description,
+        reads_headers=any(
+            one is not None and one.reads_headers
+            for one in (classified.plugins.decoder, classified.plugins.key_decoder)
+        ),
     )
     return Resolved(name, config, classified.plugins, tuple(problems))
 

@@ -26,6 +26,7 @@ from streamfactory.spi import (
     StreamWriter,
     Unsupported,
     WriteContext,
+    headers_type,
 )
 from streamfactory.spi.waits import wait_in_slices
 from streamfactory.wiring.core.guard import log
@@ -39,6 +40,7 @@ from streamfactory.wiring.writing.changes import (
 )
 from streamfactory.wiring.writing.counters import SinkTally, Timing, WriteCounters
 from streamfactory.wiring.writing.counting import Counting, PartitionCounts
+from streamfactory.wiring.writing.headers import merged_headers
 from streamfactory.wiring.writing.routing import Parcel, Router, unpack
 from streamfactory.wiring.writing.summary import Summing
 
@@ -281,17 +283,24 @@ class Writer:
         key = self._router.key_of(parcel)
         if parcel.special:
             self._count_unstorable(parcel)
-        rows, special = parcel.rows, carried
+        rows, special = parcel.rows, dict(carried)
         if "_partition" in parcel.special:
-            special = {**carried, "_partition": parcel.special["_partition"]}
+            special["_partition"] = parcel.special["_partition"]
         if deleted is not None:
             rows = without_values(rows, deleted, self._values_of)
         elif self._encoder is not None:
             rows = self._values_of(rows)
+        if "_headers" in rows.schema.names:
+            made = rows.column("_headers")
+            special["_headers"] = merged_headers(special.get("_headers"), made)
+            rows = rows.select(["value"])
         return self._router.route(Parcel(rows, special), key)
 
     def _values_of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Encode rows; those of a sink without encoder are values already."""
+        """Encode rows; those of a sink without encoder are values already.
+
+        The headers of the messages are the column ``_headers``, if there are any.
+        """
         if self._encoder is None:
             return rows
         values = self._producer.call(self._encoder.encode, rows)
@@ -301,7 +310,18 @@ class Writer:
             )
             raise ContractBroken(msg, stream=self._producer.config.name)
         messages = pa.RecordBatch.from_arrays([values], names=["value"])
-        return conform(messages, self._target.stored)
+        messages = conform(messages, self._target.stored)
+        headers = self._producer.call(self._encoder.headers, rows)
+        if headers is None:
+            return messages
+        if "_headers" not in self._target.carries:
+            msg = "the format writes headers, and this stream stores none"
+            raise Unsupported(msg, stream=self._producer.config.name)
+        if headers.type != headers_type() or len(headers) != rows.num_rows:
+            msg = f"the encoder returned {len(headers)} headers of type {headers.type} "
+            msg += f"for {rows.num_rows} rows"
+            raise ContractBroken(msg, stream=self._producer.config.name)
+        return messages.append_column("_headers", headers)
 
     def _write(self, outgoing: Outgoing, size: int) -> None:
         author = self._author
