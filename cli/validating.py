@@ -192,16 +192,22 @@ def _read_sql(session: SparkSession, draft: Draft, *, sound: bool) -> list[Probl
     from streamfactory.spark.pipelines.deadletters import declared_inflow
     from streamfactory.spark.pipelines.preparing import check_sql
 
-    problems, schema = list[Problem](), None
+    problems, schemas = list[Problem](), None
     if sound and draft.pipeline is not None:
-        inflow = declared_inflow(draft.pipeline)
-        if inflow is None:
-            what = "columns were not checked: the source declares no schema"
+        inflows = {one.id: declared_inflow(one) for one in draft.pipeline.sources}
+        unknown = [name for name, inflow in inflows.items() if inflow is None]
+        for name in unknown:
+            what = "columns were not checked: the source "
+            what += (
+                f"{name!r} declares no schema"
+                if len(inflows) > 1
+                else ("declares no schema")
+            )
             hint = "`streamfactory run` asks the stream"
             problems.append(Problem("sql", what, draft.origin, hint, level="warning"))
-        else:
-            schema = inflow.schema
-    return problems + check_sql(session, draft, schema)[1]
+        if not unknown:
+            schemas = {name: one.schema for name, one in inflows.items() if one}
+    return problems + check_sql(session, draft, schemas)[1]
 
 
 def _unreadable(target: str, error: ConfigError) -> Document:

@@ -37,6 +37,8 @@ class Arrangement:
     """Whether a batch write is an epoch of a streaming query."""
     ledger: Ledger | None = None
     """Where commits of the sink are recorded; None if they are not."""
+    source: str | None = None
+    """The source's id within its pipeline."""
 
     @property
     def draining(self) -> bool:
@@ -55,6 +57,7 @@ class Arrangement:
             "sink": self.sink,
             "streaming": self.streaming,
             "ledger": None if self.ledger is None else asdict(self.ledger),
+            "source": self.source,
         }
         return {**more, OPTION: json.dumps(plain)}
 
@@ -83,4 +86,5 @@ class Arrangement:
             plain["sink"],
             plain["streaming"],
             ledger,
+            plain["source"],
         )

@@ -107,7 +107,7 @@ def locate(
     if streams:
         msg = "--stream is for folders: the file of a pipeline names its streams"
         raise MisuseError(msg, remedy="omit it")
-    folder, name, own = _pipeline(path, catalogue)
+    folder, name, by_id = _pipeline(path, catalogue)
     place = Place.of(folder)
     if place.names() is None:
         msg = (
@@ -121,6 +121,15 @@ def locate(
         found = "a pipeline" if record is None else repr(record.pipeline)
         msg = f"{folder} is the checkpoint of {found}, not of {name!r}"
         raise PositionRefused(msg, remedy="name the folder that the pipeline names")
+    own = tuple(by_id.values())
+    if record.names:
+        # In the order of the query: the file's is another one.
+        ids = [scan.partition("#")[0] for scan in record.names]
+        missing = [one for one in ids if one not in by_id]
+        if missing:
+            msg = f"{folder} has the source {missing[0]!r}, and {path} has not"
+            raise PositionRefused(msg, remedy="keep the ids of sources")
+        own = tuple(by_id[one] for one in ids)
     if not located.asked().planned:
         pairs = zip(own, record.start, strict=False)
         own = tuple(one.with_overrides(start) for one, start in pairs)
@@ -163,8 +172,8 @@ def locate_kept(
 
 def _pipeline(
     path: Path, catalogue: Catalogue
-) -> tuple[str, str, tuple[StreamDefinition, ...]]:
-    """The checkpoint of a pipeline's file, its name, and the streams it reads."""
+) -> tuple[str, str, dict[str, StreamDefinition]]:
+    """The checkpoint of a pipeline's file, its name, and its sources by id."""
     from streamfactory.spark.pipelines.definition import read_pipeline
 
     draft = read_pipeline(path, catalogue)
@@ -172,7 +181,8 @@ def _pipeline(
         msg = f"{path} is not a valid pipeline"
         raise ConfigError(msg, problems=draft.problems)
     pipeline = draft.pipeline
-    return pipeline.checkpoint, pipeline.name, (pipeline.source,)
+    sources = {one.id: one.stream for one in pipeline.sources}
+    return pipeline.checkpoint, pipeline.name, sources
 
 
 def _look(place: Place) -> Located:

@@ -96,7 +96,7 @@ def definition(path: Path) -> Document:
     if pipeline is not None:
         letters = pipeline.dead_letters
         document |= {
-            "source": pipeline.source.name,
+            "source": ", ".join(one.stream.name for one in pipeline.sources),
             "checkpoint": mask_userinfo(pipeline.checkpoint),
             "dead_letters": None if letters is None else letters.stream.name,
             "mode": pipeline.mode,

@@ -95,7 +95,7 @@ class PipelineCheckpoint:
         _check_folder(place, pipeline, record)
         memory, planned = None, False
         if record is not None:
-            memory, planned = _earlier_runs(place, record, list(sources.values()))
+            memory, planned = _earlier_runs(place, record, sources)
         resolution = resolve(memory, wanted, label)
         why = resolution.why
         if record is None or resolution.new_generation:
@@ -170,7 +170,7 @@ def _generations(names: Sequence[str]) -> list[int]:
 
 
 def _earlier_runs(
-    place: Place, record: Record, sources: Sequence[Source]
+    place: Place, record: Record, sources: Mapping[str, Source]
 ) -> tuple[Memory, bool]:
     """The state of earlier runs, and whether they have planned a batch.
 
@@ -179,15 +179,27 @@ def _earlier_runs(
     refusal, planned = None, False
     try:
         _check_sources(place, record, sources)
-        planned = _check_reached(place, record, sources)
+        planned = _check_reached(place, record, list(sources.values()))
     except PositionRefused as error:
         refusal = error
     return Memory(refusal, record.reset, record.ignored), planned
 
 
-def _check_sources(place: Place, record: Record, sources: Sequence[Source]) -> None:
-    now = [identity_of(source.config) for source in sources]
+def _names(sources: Mapping[str, Source]) -> tuple[str, ...]:
+    """Ids of several streams, by which a checkpoint knows them; of one, none."""
+    return tuple(sources) if len(set(sources.values())) > 1 else ()
+
+
+def _check_sources(place: Place, record: Record, sources: Mapping[str, Source]) -> None:
+    now = [identity_of(source.config) for source in sources.values()]
     remedy = f"{_OWN_FOLDER}, or begin anew with --reset"
+    names = _names(sources)
+    if record.names != names and record.names and names:
+        msg = f"{place.text} is of the sources {', '.join(record.names)}, the query of "
+        msg += f"the pipeline reads {', '.join(names)}"
+        raise PositionRefused(
+            msg, remedy=f"keep ids and the order of sources; or {remedy}"
+        )
     if len(now) != len(record.sources):
         msg = f"{place.text} is of {len(record.sources)} source streams, the pipeline "
         msg += f"has {len(now)}"
@@ -237,4 +249,5 @@ def _next(
         reset=memory.reset,
         ignored=memory.ignored,
         history=(*(() if record is None else record.history), change),
+        names=_names(sources),
     )

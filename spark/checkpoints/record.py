@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from streamfactory.spark.checkpoints.places import Place
 
 RECORD: Final = "pipeline.json"
-VERSION: Final = 1
+VERSION: Final = 2
+"""Written with names; version 1 has none."""
 _WHAT: Final = "the record of a pipeline's checkpoint"
 MAX_HISTORY: Final = 100
 """Older entries are dropped, to keep the file small."""
@@ -49,10 +50,15 @@ class Record:
     ignored: str | None
     """The last applied label of ``--ignore-checkpoint``."""
     history: tuple[Change, ...]
+    names: tuple[str, ...] = ()
+    """Ids of several sources, in the order of the query; empty for one."""
 
     def to_json(self) -> str:
         """One line, sorted keys."""
         body = {"version": VERSION, **asdict(self)}
+        if not self.names:  # an earlier release continues it
+            del body["names"]
+            body["version"] = 1
         body["history"] = body["history"][-MAX_HISTORY:]
         return json.dumps(body, sort_keys=True, separators=(",", ":")) + "\n"
 
@@ -78,12 +84,13 @@ def read_record(place: Place) -> Record | None:
         reset=body["reset"],
         ignored=body["ignored"],
         history=tuple(Change(**entry) for entry in body["history"]),
+        names=tuple(body.get("names", ())),
     )
 
 
 def _is_record(body: dict[str, Any]) -> bool:
     checks: dict[str, Callable[[Any], Any]] = {
-        "version": lambda v: v == VERSION,
+        "version": lambda v: v == (VERSION if "names" in body else 1),
         "pipeline": _is_text,
         "sources": lambda v: _all(v, _is_text) and v,
         "generation": _is_number,
@@ -93,6 +100,8 @@ def _is_record(body: dict[str, Any]) -> bool:
         "ignored": lambda v: v is None or _is_text(v),
         "history": lambda v: _all(v, _is_change),
     }
+    if body.get("version") == VERSION:
+        checks["names"] = lambda v: _all(v, _is_text) and len(v) == len(body["sources"])
     if set(body) != set(checks) or not all(checks[key](body[key]) for key in checks):
         return False
     return len(body["start"]) == len(body["sources"])

@@ -11,15 +11,16 @@ writes is written per batch, too.
 from __future__ import annotations
 
 import copy
-import re
+import json
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users write it
 
-from streamfactory.spark.arrangement import Arrangement
+from streamfactory.spark.arrangement import OPTION, Arrangement
 from streamfactory.spark.failures import describe_failure, words_of
 from streamfactory.spark.fanout import (
     FORMAT,
@@ -29,7 +30,7 @@ from streamfactory.spark.fanout import (
     evaluated_once,
     write_all,
 )
-from streamfactory.spark.pipelines.deadletters import BAD, GOOD, source_of
+from streamfactory.spark.pipelines.deadletters import BAD, GOOD, stream_of
 from streamfactory.spark.pipelines.sql import stateful_between, with_watermark
 from streamfactory.spark.pipelines.tables import write_table
 from streamfactory.spark.versions import ADMISSION
@@ -38,15 +39,14 @@ from streamfactory.spi import Problem
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from streamfactory.spark.checkpoints import PipelineCheckpoint
     from streamfactory.spark.pipelines.deadletters import Inflow
-    from streamfactory.spark.pipelines.model import Pipeline, Sink
+    from streamfactory.spark.pipelines.model import Pipeline, Sink, Source
     from streamfactory.spark.pipelines.sql import Analysis
 
-_SCAN: Final = re.compile(r"^[\s:+\-]*~?StreamingRelation", re.MULTILINE)
 _GOOD: Final = "good"
 _BAD: Final = "bad"
 
@@ -66,6 +66,12 @@ def shape_of(pipeline: Pipeline, analysis: Analysis) -> Shape | Problem:
     """The shape of a pipeline, or why it is not possible."""
     targets = [sink.rows for sink in pipeline.targets]
     trunk = _trunk(pipeline, analysis, targets)
+    if trunk is None:
+        names = " and ".join(repr(sink.name) for sink in pipeline.targets)
+        what = f"the sinks {names} read several sources, and no step has the rows of "
+        what += "all of them"
+        hint = "write a step that joins or unions the sources, or several pipelines"
+        return Problem("sinks", what, pipeline.targets[0].origin, hint)
     loose = stateful_between(analysis, trunk, targets)
     if loose:
         names = " and ".join(repr(sink.name) for sink in pipeline.targets)
@@ -77,26 +83,29 @@ def shape_of(pipeline: Pipeline, analysis: Analysis) -> Shape | Problem:
         several = len(pipeline.targets) > 1 or bool(pipeline.tables)
         batched = several or pipeline.mode == "update"
         return Shape(trunk, batched, joined=False)
-    if stateful_between(analysis, pipeline.source_id, targets):
+    first = pipeline.sources[0].id
+    several = len(pipeline.sources) > 1
+    if several or stateful_between(analysis, first, targets):
         return Shape(trunk, batched=True, joined=True)
-    return Shape(pipeline.source_id, batched=True, joined=False)
+    return Shape(first, batched=True, joined=False)
 
 
-def _trunk(pipeline: Pipeline, analysis: Analysis, targets: list[str]) -> str:
-    """The last id that the rows of all sinks pass through."""
+def _trunk(pipeline: Pipeline, analysis: Analysis, targets: list[str]) -> str | None:
+    """The last id that the rows of all sinks pass through; None if there is none."""
+    sources = {source.id for source in pipeline.sources}
 
     def passes(target: str, name: str) -> bool:
         waiting, seen = [target], {name}
         while waiting:
             at = waiting.pop()
-            if at == pipeline.source_id and at != name:
+            if at in sources and at != name:
                 return False
             if at not in seen:
                 seen.add(at)
                 waiting += analysis.reads.get(at, set())
         return True
 
-    found = pipeline.source_id
+    found = None
     for name in analysis.order:
         within = all(name in analysis.reach(target) for target in targets)
         if within and all(passes(target, name) for target in targets):
@@ -110,10 +119,10 @@ class Building:
     Args:
         spark: A session without views of others.
         pipeline: A pipeline without problems.
-        analysis: Analysis with the actual schema of the source.
+        analysis: Analysis with the actual schemas of the sources.
         shape: How its rows are split.
-        inflow: Schema of the source.
-        drain: A file whose existence stops the source.
+        inflows: Schemas of the sources, by id.
+        drain: A file whose existence stops the sources.
         saved: Names of sinks whose batches Spark's Parquet writer writes.
     """
 
@@ -123,7 +132,7 @@ class Building:
         pipeline: Pipeline,
         analysis: Analysis,
         shape: Shape,
-        inflow: Inflow,
+        inflows: Mapping[str, Inflow],
         drain: str,
         saved: frozenset[str] = frozenset(),
     ) -> None:
@@ -132,19 +141,21 @@ class Building:
         self._pipeline = pipeline
         self._analysis = analysis
         self._shape = shape
-        self._inflow = inflow
+        self._inflows = inflows
         self._drain = drain
         self._checkpoint: PipelineCheckpoint | None = None
         self.failure: str | None = None
         """Why a batch could not be written."""
         self._steps = {step.id: step for step in pipeline.steps}
-        self._raw = self._read({})
+        self._frames: dict[str, DataFrame] = {}
+        """By id, of what is processed as a stream."""
+        self._raw = self._read_all({})
         self.frame = self._frame()
 
-    def starting(self, start: Mapping[str, str]) -> Building:
-        """A copy with start options of the source for a new query."""
+    def starting(self, starts: Mapping[str, Mapping[str, str]]) -> Building:
+        """A copy with start options of the sources, by id, for a new query."""
         other = copy.copy(self)
-        other._raw = other._read(start)
+        other._raw = other._read_all(starts)
         other.frame = other._frame()
         return other
 
@@ -154,24 +165,44 @@ class Building:
         return self._pipeline.trigger.millis is None and not ADMISSION
 
     @property
-    def scans(self) -> int:
-        """How often the query reads the source; Spark creates as many sources."""
+    def scans(self) -> list[str]:
+        """The id of each source that Spark creates, in its order.
+
+        A source that the query reads twice is created twice.
+        """
         plan: Any = self.frame._jdf.queryExecution().analyzed()
-        return max(1, len(_SCAN.findall(plan.treeString())))
+        leaves, found = plan.collectLeaves(), []
+        for index in range(leaves.size()):
+            leaf = leaves.apply(index)
+            if leaf.getClass().getSimpleName() == "StreamingRelationV2":
+                found.append(str(json.loads(leaf.extraOptions().get(OPTION))["source"]))
+        return found
 
     def check(self) -> list[Problem]:
         """Operations that Spark does not support in this output mode."""
+        whole = self._unsupported(self.frame)
+        if whole is None:
+            return []
+        for name in self._analysis.order:
+            if name in self._steps and name in self._frames:
+                what = self._unsupported(self._frames[name])
+                if what is not None:
+                    step = self._steps[name]
+                    return [Problem("sql", f"step {name!r}: {what}", step.origin)]
+        return [Problem("output.mode", whole, self._pipeline.origin)]
+
+    def _unsupported(self, frame: DataFrame) -> str | None:
+        """Why Spark does not support a plan as a stream; None if it does."""
         jvm: Any = self._spark._jvm
-        plan: Any = self.frame._jdf.queryExecution().analyzed()
+        plan: Any = frame._jdf.queryExecution().analyzed()
         mode = self._pipeline.mode.capitalize()
         modes = jvm.org.apache.spark.sql.streaming.OutputMode
         checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
         try:
             checker.checkForStreaming(plan, getattr(modes, mode)())
         except PySparkException as error:
-            what = words_of(error)
-            return [Problem("output.mode", what, self._pipeline.origin)]
-        return []
+            return words_of(error)
+        return None
 
     def writer(self, checkpoint: PipelineCheckpoint) -> DataStreamWriter:
         """The writer of the query, without checkpoint and trigger.
@@ -190,9 +221,11 @@ class Building:
     # --- as a stream ------------------------------------------------------------
 
     def _frame(self) -> DataFrame:
-        good = with_watermark(self._good(self._raw), self._pipeline.watermark)
-        frames = {self._pipeline.source_id: good}
-        good.createOrReplaceTempView(self._pipeline.source_id)
+        frames = self._frames = {}
+        for source in self._pipeline.sources:
+            good = self._good(source.id, self._raw[source.id])
+            frames[source.id] = with_watermark(good, source.watermark)
+            frames[source.id].createOrReplaceTempView(source.id)
         for name in self._analysis.order:
             if name in self._steps and name in self._analysis.reach(self._shape.trunk):
                 step = self._steps[name]
@@ -202,28 +235,37 @@ class Building:
         if self._shape.joined:
             return self._joined(frames[self._shape.trunk])
         if self._pipeline.dead_letters is not None:
-            return self._raw
+            return self._raw[self._shape.trunk]
         return frames[self._shape.trunk]
 
-    def _read(self, start: Mapping[str, str]) -> DataFrame:
-        stream = source_of(self._pipeline).with_overrides(start)
+    def _read_all(
+        self, starts: Mapping[str, Mapping[str, str]]
+    ) -> dict[str, DataFrame]:
+        sources = self._pipeline.sources
+        return {one.id: self._read(one, starts.get(one.id, {})) for one in sources}
+
+    def _read(self, source: Source, start: Mapping[str, str]) -> DataFrame:
+        stream = stream_of(self._pipeline, source).with_overrides(start)
         options = Arrangement(
-            stream, self._drain, available_now=self.pins_end
+            stream, self._drain, available_now=self.pins_end, source=source.id
         ).to_options()
         return self._spark.readStream.format(FORMAT).options(**options).load()
 
-    def _good(self, rows: DataFrame) -> DataFrame:
-        if not self._inflow.letters:
+    def _good(self, source: str, rows: DataFrame) -> DataFrame:
+        inflow = self._inflows[source]
+        if not inflow.letters:
             return rows
-        return rows.where(GOOD).drop(*self._inflow.hidden)
+        return rows.where(GOOD).drop(*inflow.hidden)
 
-    def _letters(self, rows: DataFrame) -> DataFrame:
-        return rows.where(BAD).selectExpr(*self._inflow.letters)
+    def _letters(self, source: str, rows: DataFrame) -> DataFrame:
+        return rows.where(BAD).selectExpr(*self._inflows[source].letters)
 
     def _joined(self, trunk: DataFrame) -> DataFrame:
         """Stateful rows and dead letters, which are stateless, in one query."""
         rows = trunk.select(F.struct("*").alias(_GOOD))
-        letters = self._letters(self._raw).select(F.struct("*").alias(_BAD))
+        parts = (self._letters(name, raw) for name, raw in self._raw.items())
+        letters = reduce(DataFrame.unionByName, parts)
+        letters = letters.select(F.struct("*").alias(_BAD))
         no_letter = F.lit(None).cast(letters.schema[0].dataType).alias(_BAD)
         no_row = F.lit(None).cast(rows.schema[0].dataType).alias(_GOOD)
         return rows.select(_GOOD, no_letter).unionByName(letters.select(no_row, _BAD))
@@ -269,7 +311,8 @@ class Building:
             trunk = batch.where(f"{_GOOD} is not null").select(f"{_GOOD}.*")
             dead = batch.where(f"{_BAD} is not null").select(f"{_BAD}.*")
         elif self._pipeline.dead_letters is not None:
-            trunk, dead = self._good(batch), self._letters(batch)
+            source = self._shape.trunk
+            trunk, dead = self._good(source, batch), self._letters(source, batch)
         trunk.createOrReplaceTempView(self._shape.trunk)
         frames = {self._shape.trunk: trunk}
         behind = {

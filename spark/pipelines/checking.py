@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING
 
 from streamfactory.spark.checkpoints import Place
-from streamfactory.spark.pipelines.deadletters import check_policy, source_of
+from streamfactory.spark.pipelines.deadletters import check_policy, stream_of
 from streamfactory.spark.pipelines.hooks import hook_of
 from streamfactory.spark.pipelines.table_guarantees import table_guarantee
 from streamfactory.spi import ConfigError, PositionRefused, Problem, Role, StreamError
@@ -23,9 +24,10 @@ from streamfactory.wiring.reading.source import Source
 from streamfactory.wiring.writing.cycles import same_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from streamfactory.spark.pipelines.model import Draft, Hook, Pipeline, Sink
+    from streamfactory.spark.pipelines.model import Source as Read
     from streamfactory.spi import StreamConfig, Verdict
     from streamfactory.wiring.config.crosschecks import Checked
 
@@ -49,20 +51,24 @@ def check_draft(draft: Draft) -> list[Problem]:
     except PositionRefused as error:
         one = Problem("checkpoint", error.what, pipeline.origin, error.remedy)
         problems.append(one)
-    source = inspect(
-        source_of(pipeline), default_manager(), use="spark", role=Role.READ
-    )
-    problems += _end_problems(pipeline, source)
+    found = {
+        one.id: inspect(
+            stream_of(pipeline, one), default_manager(), use="spark", role=Role.READ
+        )
+        for one in pipeline.sources
+    }
+    problems += _end_problems(pipeline, found)
     policy = check_policy(pipeline)
     if policy is not None:
         problems.append(policy)
     elif not errors(problems):
-        problems += _source_problems(pipeline, source)
+        for source in pipeline.sources:
+            problems += _source_problems(source, found[source.id])
     return problems
 
 
 def pipeline_verdict(pipeline: Pipeline) -> Verdict:
-    """The delivery guarantee of a pipeline, from its source to all of its sinks.
+    """The delivery guarantee of a pipeline, from its sources to all of its sinks.
 
     Computed from claims and options; connects to nothing.
 
@@ -70,7 +76,7 @@ def pipeline_verdict(pipeline: Pipeline) -> Verdict:
         ConfigError: config; the configuration of a stream is invalid.
         StreamError: From the factory of a stream.
     """
-    ends = [(source_of(pipeline), Role.READ)]
+    ends = [(stream_of(pipeline, one), Role.READ) for one in pipeline.sources]
     ends += [(one.stream, Role.WRITE) for one in pipeline.all_sinks]
     verdicts = []
     for definition, role in ends:
@@ -97,29 +103,32 @@ def errors(problems: Iterable[Problem]) -> list[Problem]:
     return [one for one in problems if one.level == "error"]
 
 
-def _end_problems(pipeline: Pipeline, source: Checked) -> Iterator[Problem]:
-    """Problems of each stream in its role, and of the paths from source to sinks."""
+def _end_problems(
+    pipeline: Pipeline, sources: Mapping[str, Checked]
+) -> Iterator[Problem]:
+    """Problems of each stream in its role, and of the paths from sources to sinks."""
     sinks = {
         one.name: inspect(one.stream, default_manager(), use="spark", role=Role.WRITE)
         for one in pipeline.all_sinks
     }
-    ends = [source, *sinks.values()]
+    ends = [*sources.values(), *sinks.values()]
     for found in ends:
         yield from found.problems
-    for one in pipeline.all_sinks:
+    for source, one in product(sources.values(), pipeline.all_sinks):
         yield from _cycle_problems(one, source, sinks[one.name])
     configs = [found.config for found in ends if found.config is not None]
     if len(configs) < len(ends) or not any(c.get("guarantee") for c in configs):
         return
     try:
-        origin = _guaranteed(source, Role.READ)
-        for name, sink in sinks.items():
-            refused = path_problem(origin, _guaranteed(sink, Role.WRITE), name)
-            if refused is not None:
-                yield refused
-        for table in pipeline.tables:
-            parts = combine(origin[1], table_guarantee(table))
-            check_guarantee(f"path to {table.name!r}", parts, [origin[0]])
+        for source in sources.values():
+            origin = _guaranteed(source, Role.READ)
+            for name, sink in sinks.items():
+                refused = path_problem(origin, _guaranteed(sink, Role.WRITE), name)
+                if refused is not None:
+                    yield refused
+            for table in pipeline.tables:
+                parts = combine(origin[1], table_guarantee(table))
+                check_guarantee(f"path to {table.name!r}", parts, [origin[0]])
     except StreamError as error:
         yield Problem("sinks", error.what, pipeline.origin, error.remedy)
 
@@ -129,7 +138,8 @@ def _cycle_problems(sink: Sink, source: Checked, found: Checked) -> Iterator[Pro
         return
     assert source.plugins.backend is not None
     if same_topic(source.config, found.config, source.plugins.backend):
-        what = f"sink {sink.name!r} writes to the topic that the source reads"
+        name = source.config.name
+        what = f"sink {sink.name!r} writes to the topic that the source {name!r} reads"
         yield Problem("sinks", what, sink.origin, "write to another topic")
 
 
@@ -140,7 +150,7 @@ def _guaranteed(found: Checked, role: Role) -> tuple[StreamConfig, Verdict]:
     return found.config, offline_verdict(found.config, found.plugins.backend, role)
 
 
-def _source_problems(pipeline: Pipeline, found: Checked) -> list[Problem]:
+def _source_problems(read: Read, found: Checked) -> list[Problem]:
     try:
         configured = settle(found, default_manager())
         check_stream(configured.config)
@@ -151,7 +161,7 @@ def _source_problems(pipeline: Pipeline, found: Checked) -> list[Problem]:
             source.close()
     except StreamError as error:
         inner = error.problems if isinstance(error, ConfigError) else ()
-        one = Problem("source", error.what, pipeline.source.origin, error.remedy)
+        one = Problem("source", error.what, read.stream.origin, error.remedy)
         return list(inner) or [one]
     return []
 

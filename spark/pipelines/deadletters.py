@@ -18,7 +18,7 @@ from streamfactory.wiring.receiving.embedded import open_source
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from streamfactory.spark.pipelines.model import Pipeline
+    from streamfactory.spark.pipelines.model import Pipeline, Source
     from streamfactory.spi import StreamConfig
     from streamfactory.wiring.config.definition import StreamDefinition
     from streamfactory.wiring.config.settled import Configured
@@ -31,7 +31,7 @@ _CARRIED: Final = {"metadata.columns": "true", "includeHeaders": "true"}
 
 @dataclass(frozen=True, slots=True)
 class Inflow:
-    """Schema of a pipeline's source."""
+    """Schema of one source of a pipeline."""
 
     configured: Configured
     """The source, for the rest of the run."""
@@ -47,7 +47,8 @@ def check_policy(pipeline: Pipeline) -> Problem | None:
     """Refuse another error policy if bad messages have a sink."""
     if pipeline.dead_letters is None:
         return None
-    for prop in pipeline.source.properties:
+    given = (prop for one in pipeline.sources for prop in one.stream.properties)
+    for prop in given:
         if prop.key.lower() == _POLICY and prop.text.strip() != "dead-letter":
             what = f"is {prop.text!r}, and bad messages have a sink: [dead-letters]"
             hint = "set dead-letter, or remove the option"
@@ -55,15 +56,15 @@ def check_policy(pipeline: Pipeline) -> Problem | None:
     return None
 
 
-def source_of(pipeline: Pipeline) -> StreamDefinition:
-    """The source, with the columns that dead letters need."""
+def stream_of(pipeline: Pipeline, source: Source) -> StreamDefinition:
+    """The stream of a source, with the columns that dead letters need."""
     if pipeline.dead_letters is None:
-        return pipeline.source
-    return pipeline.source.with_overrides({_POLICY: "dead-letter", **_CARRIED})
+        return source.stream
+    return source.stream.with_overrides({_POLICY: "dead-letter", **_CARRIED})
 
 
-def inflow_of(pipeline: Pipeline) -> Inflow:
-    """Fetch the schema of the source.
+def inflow_of(pipeline: Pipeline, read: Source) -> Inflow:
+    """Fetch the schema of a source.
 
     Raises:
         StreamError: Errors of the stream.
@@ -72,7 +73,7 @@ def inflow_of(pipeline: Pipeline) -> Inflow:
     # Imported here, because reading files must not require Spark.
     from streamfactory.spark.types import spark_schema
 
-    configured = load(source_of(pipeline), "spark")
+    configured = load(stream_of(pipeline, read), "spark")
     source = open_source(configured)
     try:
         found = source.schema
@@ -81,20 +82,20 @@ def inflow_of(pipeline: Pipeline) -> Inflow:
         if not source.decodes:
             msg = "[dead-letters] has no effect: the source does not decode messages"
             remedy = "remove the table"
-            raise ConfigError(msg, stream=pipeline.source.name, remedy=remedy)
+            raise ConfigError(msg, stream=read.stream.name, remedy=remedy)
         letters = tuple(dead_letter_expressions(found, source.origin))
     finally:
         source.close()
-    hidden = _hidden(load(pipeline.source, "spark").config)
+    hidden = _hidden(load(read.stream, "spark").config)
     rows = [field for field in found if field.name not in hidden]
     return Inflow(configured, spark_schema(pa.schema(rows)), hidden, letters)
 
 
-def declared_inflow(pipeline: Pipeline) -> Inflow | None:
-    """Schema of the source, if its configuration declares it. Connects to nothing."""
+def declared_inflow(read: Source) -> Inflow | None:
+    """Schema of a source, if its configuration declares it. Connects to nothing."""
     from streamfactory.spark.types import spark_schema
 
-    configured = load(pipeline.source, "spark")
+    configured = load(read.stream, "spark")
     config, decodes = configured.config, configured.decoder is not None
     text = config.get("schema")
     if text is None or "key.decoder.class.name" in config:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from streamfactory.spark.pipelines.model import (
     Draft,
+    Entry,
     Hook,
     Pipeline,
     Sink,
+    Source,
     Step,
     Table,
     Watermark,
@@ -43,7 +45,17 @@ if TYPE_CHECKING:
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _ID: Final = re.compile("[A-Za-z_][A-Za-z0-9_]{0,99}")
-_TABLES: Final = ("source", "steps", "sinks", "tables", "dead-letters", "spark")
+_TABLES: Final = (
+    "source",
+    "sources",
+    "steps",
+    "sinks",
+    "tables",
+    "dead-letters",
+    "spark",
+)
+_INPUT: Final = "input"
+"""Id of [source], where it has none."""
 _TABLE_OPTION: Final = "option."
 """Prefix of options of a table's connector."""
 _NOT_HERE: Final = {"spark.master": "set --master", "spark.app.name": "remove it"}
@@ -85,29 +97,27 @@ class _Reader:
         top = {key: value for key, value in self._body.items() if key not in _TABLES}
         options = self._settle(top, "", PIPELINE_OPTIONS)
         name = self._name(options)
-        source, own = self._source()
-        source_id = str(own.get("id", "input"))
+        entries = self._entries()
+        sources = tuple(one for one in entries if isinstance(one, Source))
         steps = tuple(
             self._step(table, f"/steps/{index}")
             for index, table in enumerate(self._tables("steps"))
         )
-        ids = [source_id, *(step.id for step in steps)]
-        self._check_ids(ids)
+        ids = [*(one.id for one in entries), *(step.id for step in steps)]
+        self._check_ids(ids, len(entries))
         sinks, lake = self._sinks(ids), self._lake(ids)
-        dead = self._dead_letters(source_id)
+        dead = self._dead_letters(ids[0])
         self._check_names([*sinks, *lake, dead])
-        watermark, hook, spark = _watermark(own), self._hook(options), self._spark()
+        hook, spark = self._hook(options), self._spark()
         problems = tuple(self._document.problems)
         origin = str(self._document.path)
         pipeline = None
-        if not problems and source is not None:
+        if not problems:
             pipeline = Pipeline(
                 name=name,
                 description=options["description"],
                 origin=origin,
-                source=source,
-                source_id=source_id,
-                watermark=watermark,
+                sources=sources,
                 steps=steps,
                 sinks=sinks,
                 dead_letters=dead,
@@ -122,8 +132,7 @@ class _Reader:
         return Draft(
             name=name,
             origin=origin,
-            source_id=source_id,
-            watermark=watermark,
+            entries=entries,
             steps=steps,
             targets=(*sinks, *lake),
             streams=tuple(self._streams),
@@ -142,15 +151,35 @@ class _Reader:
             self._problem("name", what, "/name", hint)
         return name
 
-    def _source(self) -> tuple[StreamDefinition | None, Mapping[str, Any]]:
-        table = self._table("source")
-        if table is None:
-            return None, {}
-        source, own = self._stream(table, "/source", SOURCE_OPTIONS)
+    def _entries(self) -> tuple[Entry, ...]:
+        """The sources; at least one, so that ids can be checked."""
+        if "sources" not in self._body:
+            table = self._table("source")
+            pairs = [] if table is None else [("/source", table)]
+        else:
+            if "source" in self._body:
+                what, hint = "and [[sources]] exclude each other", "remove one of them"
+                self._problem("source", what, "/source", hint)
+            tables = self._tables("sources")
+            pairs = [(f"/sources/{n}", table) for n, table in enumerate(tables)]
+            if not tables and not self._body["sources"]:
+                self._problem("sources", "is empty", "/sources", "add [[sources]]")
+        found = tuple(self._entry(table, pointer) for pointer, table in pairs)
+        return found or (Entry(_INPUT, None, self._at("")),)
+
+    def _entry(self, table: Mapping[str, Any], pointer: str) -> Entry:
+        stream, own = self._stream(table, pointer, SOURCE_OPTIONS)
+        name = str(own.get("id", _INPUT))
         if "id" in own:
-            self._check_id(own["id"], "/source")
-        self._check_watermark(own, "/source")
-        return source, own
+            self._check_id(name, pointer)
+        elif pointer != "/source" and stream is not None:
+            name = stream.name
+            if _ID.fullmatch(name) is None:
+                what = f"the stream's name {name!r} is no id"
+                self._problem("id", what, pointer, 'write id = "..."')
+        self._check_watermark(own, pointer)
+        entry = (name, _watermark(own), self._at(pointer))
+        return Entry(*entry) if stream is None else Source(*entry, stream)
 
     def _step(self, table: Mapping[str, Any], pointer: str) -> Step:
         options = self._settle(table, pointer, STEP_OPTIONS)
@@ -371,12 +400,17 @@ class _Reader:
             what = f"{name!r} is no id: a letter, then letters, digits and underscores"
             self._problem("id", what, f"{pointer}/id")
 
-    def _check_ids(self, ids: Sequence[str]) -> None:
+    def _check_ids(self, ids: Sequence[str], entries: int) -> None:
+        """Refuse repeated ids; those of sources stand before those of steps."""
         lowered = [name.lower() for name in ids]
         for index, name in enumerate(lowered):
             if name and name in lowered[:index]:
                 what = f"{ids[index]!r} is an id already"
-                self._problem("id", what, f"/steps/{index - 1}/id")
+                if index < entries:
+                    hint = "give one of the sources another id"
+                    self._problem("id", what, f"/sources/{index}", hint)
+                else:
+                    self._problem("id", what, f"/steps/{index - entries}/id")
 
     def _check_names(self, named: Sequence[Sink | Table | None]) -> None:
         names = [None if one is None else one.name for one in named]

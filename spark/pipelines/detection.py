@@ -19,4 +19,4 @@ def is_pipeline(path: Path) -> bool:
         body = read_toml(open_document(path))
     except ConfigError:
         return False
-    return "properties" not in body and bool({"source", "sinks"} & set(body))
+    return "properties" not in body and bool({"source", "sources", "sinks"} & set(body))

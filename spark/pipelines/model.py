@@ -23,6 +23,22 @@ class Watermark:
 
 
 @dataclass(frozen=True, slots=True)
+class Entry:
+    """An id whose rows come from a stream, as far as the file could be parsed."""
+
+    id: str
+    watermark: Watermark | None
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Source(Entry):
+    """A stream that is read."""
+
+    stream: StreamDefinition
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One query, and the id by which later steps refer to it."""
 
@@ -81,9 +97,8 @@ class Pipeline:
     description: str
     origin: str
     """The file."""
-    source: StreamDefinition
-    source_id: str
-    watermark: Watermark | None
+    sources: tuple[Source, ...]
+    """In the order of the file."""
     steps: tuple[Step, ...]
     sinks: tuple[Sink, ...]
     dead_letters: Sink | None
@@ -115,9 +130,8 @@ class Draft:
 
     name: str
     origin: str
-    source_id: str
-    watermark: Watermark | None
-    """Watermark of the source."""
+    entries: tuple[Entry, ...]
+    """Its sources."""
     steps: tuple[Step, ...]
     targets: tuple[Sink | Table, ...]
     """All sinks of rows."""

@@ -124,7 +124,11 @@ PIPELINE_OPTIONS: Final = (
 
 SOURCE_OPTIONS: Final = (
     Option("stream", "Name or file of the stream.", required=True),
-    Option("id", "Id by which steps refer to its rows.", default="input"),
+    Option(
+        "id",
+        "Id by which steps refer to its rows; by default input for [source], and the "
+        "stream's name for [[sources]].",
+    ),
     *_WATERMARK,
 )
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
@@ -28,7 +30,7 @@ from streamfactory.wiring.receiving.embedded import open_source
 from streamfactory.wiring.writing.cycles import refuse_cycle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from streamfactory.spark.pipelines.sql import Analysis
     from streamfactory.spi import Verdict
     from streamfactory.wiring.config.settled import Configured
+    from streamfactory.wiring.reading.source import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,26 +66,30 @@ class Prepared:
     """A pipeline that is ready to start."""
 
     pipeline: Pipeline
-    source: Configured
+    sources: Mapping[str, Configured]
+    """By id."""
     session: SparkSession
     building: Building
     checkpoint: PipelineCheckpoint
     hook: Callable[[Batch], None] | None
     drain: Path
     guarantee: Verdict
-    """Guarantee from the source to all sinks."""
+    """Guarantee from the sources to all sinks."""
     ways: list[Way]
     """How streams are written."""
 
 
 def check_sql(
-    spark: SparkSession, draft: Draft, schema: StructType | None
+    spark: SparkSession, draft: Draft, schemas: Mapping[str, StructType] | None
 ) -> tuple[Analysis, list[Problem]]:
-    """Problems that Spark finds in the SQL; ``schema`` is None if unknown."""
-    analysis = analyse(spark, draft, schema)
+    """Problems that Spark finds in the SQL.
+
+    ``schemas`` of the sources, by id, are None if one of them is unknown.
+    """
+    analysis = analyse(spark, draft, schemas)
     problems = list(analysis.problems)
     pipeline = draft.pipeline
-    if pipeline is not None and schema is not None and not errors(problems):
+    if pipeline is not None and schemas is not None and not errors(problems):
         shape = shape_of(pipeline, analysis)
         if isinstance(shape, Problem):
             problems.append(shape)
@@ -94,7 +101,8 @@ class Built:
     """A pipeline whose query was built and checked."""
 
     pipeline: Pipeline
-    source: Configured
+    sources: Mapping[str, Configured]
+    """By id."""
     session: SparkSession
     building: Building
     guarantees: list[Verdict]
@@ -104,7 +112,11 @@ class Built:
 
 
 def build(
-    spark: SparkSession, draft: Draft, analysis: Analysis, inflow: Inflow, drain: Path
+    spark: SparkSession,
+    draft: Draft,
+    analysis: Analysis,
+    inflows: Mapping[str, Inflow],
+    drain: Path,
 ) -> Built:
     """Build the query of a pipeline without problems. Saves nothing.
 
@@ -135,7 +147,7 @@ def build(
     saved = frozenset(way.sink for way in ways if way.refused is None)
     try:
         building = Building(
-            session, pipeline, analysis, shape, inflow, str(drain), saved
+            session, pipeline, analysis, shape, inflows, str(drain), saved
         )
     except PySparkException as error:
         raise ConfigError(reason(error) or words_of(error)) from error
@@ -145,7 +157,8 @@ def build(
         problems += [] if wrong is None else [wrong]
         guarantees.append(table_guarantee(table))
     refuse(problems, pipeline.origin)
-    return Built(pipeline, inflow.configured, session, building, guarantees, ways)
+    configured = {name: inflow.configured for name, inflow in inflows.items()}
+    return Built(pipeline, configured, session, building, guarantees, ways)
 
 
 def open_checkpoint(
@@ -154,32 +167,33 @@ def open_checkpoint(
     """Decide where a pipeline starts, and save the decision.
 
     Raises:
-        ConfigError: config; a sink writes to the topic of the source.
+        ConfigError: config; a sink writes to the topic of a source.
         StreamError: As `PipelineCheckpoint.open`.
     """
     pipeline = built.pipeline
-    source = open_source(built.source, aside=False)
-    name = pipeline.source_id
-    more = {f"{name}#{n}": source for n in range(2, built.building.scans + 1)}
-    try:
-        for sink in pipeline.all_sinks:
+    scans = names_of(built.building.scans)
+    with ExitStack() as stack:
+        opened: dict[str, Source] = {}
+        for name, configured in built.sources.items():
+            opened[name] = open_source(configured, aside=False)
+            stack.callback(opened[name].close)
+        for source, sink in product(opened.values(), pipeline.all_sinks):
             refuse_cycle(source, load(sink.stream, "write"))
         checkpoint = PipelineCheckpoint.open(
             pipeline.checkpoint,
             pipeline.name,
-            {name: source, **more},
+            {scan: opened[name] for scan, name in scans.items()},
             reset=reset,
             ignore=ignore,
         )
-        guarantee = combine(source.guarantee, *built.guarantees)
-    finally:
-        source.close()
-    start = (checkpoint.start or {}).get(name, {})
-    building = built.building.starting(start) if start else built.building
+        reading = (source.guarantee for source in opened.values())
+        guarantee = combine(*reading, *built.guarantees)
+    starts = checkpoint.start
+    building = built.building if starts is None else built.building.starting(starts)
     hook = hook_of(pipeline.hook)
     return Prepared(
         pipeline,
-        built.source,
+        built.sources,
         built.session,
         building,
         checkpoint,
@@ -188,6 +202,18 @@ def open_checkpoint(
         guarantee,
         built.ways,
     )
+
+
+def names_of(scans: Sequence[str]) -> dict[str, str]:
+    """A name for each source that Spark creates, and the id of its stream.
+
+    The first has the id as its name, the second of the same stream ``id#2``.
+    """
+    found: dict[str, str] = {}
+    for at, name in enumerate(scans):
+        before = scans[:at].count(name)
+        found[f"{name}#{before + 1}" if before else name] = name
+    return found
 
 
 def _set(session: SparkSession, pipeline: Pipeline) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamfactory.spark.versions import ADMISSION
 from streamfactory.spi import Position, PositionRefused
 from streamfactory.wiring.microbatch import BatchOffset
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,19 +27,39 @@ class Durations:
     """Writing of Spark's offset log and commit log."""
 
 
+ByTopic = dict[str, dict[str, int]]
+"""Numbers by topic and partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What a batch read of one source."""
+
+    rows: int
+    offsets: ByTopic
+    """The next offset of each partition of each topic."""
+    lag: ByTopic
+    starts: ByTopic
+    """The first offset of each partition in this batch."""
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A committed batch."""
+    """A committed batch.
+
+    Offsets are by topic, and then by partition. Of topics of one name in several
+    sources the keys are ``ID:TOPIC``.
+    """
 
     pipeline: str
     batch: int
     rows: int
-    """Rows read from the source."""
+    """Rows read from the sources."""
     seconds: float
     rows_per_second: float
-    offsets: dict[str, dict[str, int]]
+    offsets: ByTopic
     """The next offset of each partition of each topic."""
-    lag: dict[str, dict[str, int]]
+    lag: ByTopic
     """Available offsets that were not read yet when the batch was planned; empty if
     they are unknown, as before PySpark 4.2."""
     watermark: str | None
@@ -46,8 +70,10 @@ class Batch:
     durations: Durations = field(default_factory=Durations)
     state_rows: int = 0
     """Rows in the state of the query."""
-    starts: dict[str, dict[str, int]] = field(default_factory=dict)
+    starts: ByTopic = field(default_factory=dict)
     """The first offset of each partition in this batch."""
+    sources: dict[str, Read] = field(default_factory=dict)
+    """The same of each source, by its id."""
 
     def plain(self) -> dict[str, Any]:
         """As values for JSON."""
@@ -59,37 +85,28 @@ class Batch:
         return sum(sum(by_id.values()) for by_id in self.lag.values())
 
 
-def batch_of(pipeline: str, text: str, scans: int) -> Batch:
+def batch_of(pipeline: str, text: str, scans: Sequence[str]) -> Batch:
     """Read a progress report.
 
     Args:
         pipeline: Its name.
         text: The report, as Spark's JSON.
-        scans: How often the query reads the source; Spark counts each row as often.
+        scans: The id of each source that Spark has created. What a query reads twice
+            has two, and Spark counts each of its rows twice.
     """
     report = json.loads(text)
-    source = report["sources"][0]
-    ends = _offsets(source["endOffset"])
-    # Before 4.2 Spark reports the end of the batch as the latest offset, too.
-    latest = _offsets(source.get("latestOffset")) if ADMISSION else {}
-    lag = {
-        topic: {
-            number: max(0, last - ends.get(topic, {}).get(number, 0))
-            for number, last in by_id.items()
-        }
-        for topic, by_id in latest.items()
-    }
+    sources = _reads(report["sources"], scans)
     millis = report["durationMs"]
     seconds = millis.get("triggerExecution", 0) / 1000
-    rows = report["numInputRows"] // scans
+    rows = sum(read.rows for read in sources.values())
     return Batch(
         pipeline,
         report["batchId"],
         rows,
         seconds,
         round(rows / seconds, 1) if seconds else 0.0,
-        ends,
-        lag,
+        _merged({name: read.offsets for name, read in sources.items()}),
+        _merged({name: read.lag for name, read in sources.items()}),
         report.get("eventTime", {}).get("watermark"),
         sum(
             one.get("numRowsDroppedByWatermark", 0) for one in report["stateOperators"]
@@ -101,8 +118,38 @@ def batch_of(pipeline: str, text: str, scans: int) -> Batch:
             _sum(millis, "walCommit", "commitBatch", "commitOffsets"),
         ),
         sum(one.get("numRowsTotal", 0) for one in report["stateOperators"]),
-        _starts(source),
+        _merged({name: read.starts for name, read in sources.items()}),
+        sources,
     )
+
+
+def _reads(reports: Sequence[dict[str, Any]], scans: Sequence[str]) -> dict[str, Read]:
+    found: dict[str, Read] = {}
+    for name, source in zip(scans, reports, strict=True):
+        if name in found:
+            continue
+        ends = _offsets(source["endOffset"])
+        # Before 4.2 Spark reports the end of the batch as the latest offset, too.
+        latest = _offsets(source.get("latestOffset")) if ADMISSION else {}
+        lag = {
+            topic: {
+                number: max(0, last - ends.get(topic, {}).get(number, 0))
+                for number, last in by_id.items()
+            }
+            for topic, by_id in latest.items()
+        }
+        found[name] = Read(source["numInputRows"], ends, lag, _starts(source))
+    return found
+
+
+def _merged(by_source: dict[str, ByTopic]) -> ByTopic:
+    """One table of all sources."""
+    topics = Counter(topic for by_topic in by_source.values() for topic in by_topic)
+    return {
+        topic if topics[topic] == 1 else f"{name}:{topic}": by_id
+        for name, by_topic in by_source.items()
+        for topic, by_id in by_topic.items()
+    }
 
 
 def _sum(millis: dict[str, int], *steps: str) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import time
 from collections import deque
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from streamfactory.spark.pipelines.preparing import Prepared, Way
+    from streamfactory.spark.pipelines.progress import Read
+    from streamfactory.wiring.config.settled import Configured
 
 _POOL: Final = "spark.scheduler.pool"
 """With a pool for each, pipelines share Spark fairly."""
@@ -288,22 +290,14 @@ class _Run:
         Spark reports a committed batch only with the next one, and the query may have
         been stopped before that.
         """
-        last, configured = self.outcome.last, self.prepared.source
-        if last is None or "progress.group" not in configured.config:
-            return
-        try:
-            source = Source(configured, aside=False)
+        last = self.outcome.last
+        for name, configured in self.prepared.sources.items():
+            if last is None or "progress.group" not in configured.config:
+                continue
             try:
-                offsets = {
-                    Partition(topic, int(number)): offset
-                    for topic, by_id in last.offsets.items()
-                    for number, offset in by_id.items()
-                }
-                ProgressGroup(source).publish(Position(offsets))
-            finally:
-                source.close()
-        except StreamError as error:
-            log.warning("pipeline %r: %s", self.prepared.pipeline.name, error)
+                _publish(configured, last.sources[name])
+            except StreamError as error:
+                log.warning("pipeline %r: %s", self.prepared.pipeline.name, error)
 
     def _finish(self, failure: str | None) -> None:
         self.ended = True
@@ -314,6 +308,17 @@ class _Run:
             self.tracer.failed(self.outcome.failure)
         self.tally.ended(failed=self.outcome.failure is not None)
         self.prepared.session.streams.removeListener(self.listener)
+
+
+def _publish(configured: Configured, read: Read) -> None:
+    """Commit the end of what a batch read of a source to its ``progress.group``."""
+    offsets = {
+        Partition(topic, int(number)): offset
+        for topic, by_id in read.offsets.items()
+        for number, offset in by_id.items()
+    }
+    with closing(Source(configured, aside=False)) as source:
+        ProgressGroup(source).publish(Position(offsets))
 
 
 def run_prepared(

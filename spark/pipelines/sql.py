@@ -19,12 +19,12 @@ from streamfactory.spi import Problem
 from streamfactory.wiring.core.nearest import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from streamfactory.spark.pipelines.model import Draft, Step, Watermark
+    from streamfactory.spark.pipelines.model import Draft, Entry, Step, Watermark
 
 _NODE: Final = re.compile(r"^[\s:+\-]*['~!*]*([A-Z]\w*)", re.MULTILINE)
 _RELATION: Final = re.compile(r"'UnresolvedRelation \[([^\]]*)\]")
@@ -63,7 +63,7 @@ class Analysis:
     """Result of the analysis of a pipeline's steps."""
 
     order: list[str] = field(default_factory=list)
-    """Ids in topological order; the source first."""
+    """Ids in topological order, those of sources among them."""
     reads: dict[str, set[str]] = field(default_factory=dict)
     """The ids that each step reads."""
     schemas: dict[str, StructType] = field(default_factory=dict)
@@ -82,21 +82,23 @@ class Analysis:
         return found
 
 
-def analyse(spark: SparkSession, draft: Draft, schema: StructType | None) -> Analysis:
+def analyse(
+    spark: SparkSession, draft: Draft, schemas: Mapping[str, StructType] | None
+) -> Analysis:
     """Find all problems of the SQL.
 
     Args:
         spark: Any session; it is not changed.
         draft: The pipeline, as far as it could be parsed.
-        schema: Schema of the source; None if unknown: then SQL is only parsed, and
-            columns are not checked.
+        schemas: Schemas of the sources, by id; None if unknown: then SQL is only
+            parsed, and columns are not checked.
     """
     with unlogged():
-        return _analyse(session_like(spark), draft, schema)
+        return _analyse(session_like(spark), draft, schemas)
 
 
 def _analyse(
-    session: SparkSession, draft: Draft, schema: StructType | None
+    session: SparkSession, draft: Draft, schemas: Mapping[str, StructType] | None
 ) -> Analysis:
     analysis = Analysis()
     queries = {
@@ -106,8 +108,9 @@ def _analyse(
     }
     looped = _sort(draft, analysis)
     _warn_unread(draft, analysis)
-    if schema is not None:
-        _analyse_source(session, draft, schema, analysis)
+    if schemas is not None:
+        for entry in draft.entries:
+            _analyse_source(session, entry, schemas[entry.id], analysis)
     for name in analysis.order:
         if name in queries and name not in looped:
             _analyse_step(session, queries[name], analysis)
@@ -137,9 +140,8 @@ def _parse(session: SparkSession, step: Step, draft: Draft, analysis: Analysis) 
         return False
     tree = plan.treeString()
     local = {name.strip() for found in _CTE.findall(tree) for name in found.split(",")}
-    ids = {
-        name.lower(): name for name in [draft.source_id, *(s.id for s in draft.steps)]
-    }
+    names = [*(one.id for one in draft.entries), *(one.id for one in draft.steps)]
+    ids = {name.lower(): name for name in names}
     reads, known = analysis.reads.setdefault(step.id, set()), True
     for relation in _RELATION.findall(tree):
         if relation.lower() in ids:
@@ -160,7 +162,7 @@ def _parse(session: SparkSession, step: Step, draft: Draft, analysis: Analysis) 
 def _sort(draft: Draft, analysis: Analysis) -> set[str]:
     """Sort the ids topologically; returns the steps that are part of a cycle."""
     steps = {step.id: step for step in draft.steps}
-    reads = {draft.source_id: set[str](), **analysis.reads}
+    reads = {**{one.id: set[str]() for one in draft.entries}, **analysis.reads}
     looped: set[str] = set()
     while True:
         try:
@@ -184,17 +186,23 @@ def _warn_unread(draft: Draft, analysis: Analysis) -> None:
             what = f"step {step.id!r} is read by no sink: it is not run"
             note = Problem("steps", what, step.origin, level="warning")
             analysis.problems.append(note)
+    if len(draft.entries) > 1:
+        for entry in draft.entries:
+            if entry.id not in needed:
+                what = f"source {entry.id!r} is read by no sink"
+                hint = "remove it, or read it in a step"
+                analysis.problems.append(Problem("sources", what, entry.origin, hint))
 
 
 def _analyse_source(
-    session: SparkSession, draft: Draft, schema: StructType, analysis: Analysis
+    session: SparkSession, entry: Entry, schema: StructType, analysis: Analysis
 ) -> None:
-    rows = _view(session, draft.source_id, schema)
-    wrong = _check_watermark(rows, draft.watermark)
+    rows = _view(session, entry.id, schema)
+    wrong = _check_watermark(rows, entry.watermark)
     if wrong is not None:
-        problem = Problem("watermark.column", f"[source]: {wrong}", draft.origin)
-        analysis.problems.append(problem)
-    analysis.schemas[draft.source_id] = schema
+        what = f"source {entry.id!r}: {wrong}"
+        analysis.problems.append(Problem("watermark.column", what, entry.origin))
+    analysis.schemas[entry.id] = schema
 
 
 def _analyse_step(session: SparkSession, step: Step, analysis: Analysis) -> None:
@@ -207,7 +215,7 @@ def _analyse_step(session: SparkSession, step: Step, analysis: Analysis) -> None
         return
     wrong = _check_watermark(frame, step.watermark)
     if frame.isStreaming:
-        wrong = "reads another stream: a pipeline has one source"
+        wrong = "reads a stream that is no source: name it in [[sources]]"
     if wrong is not None:
         _problem(analysis, step, wrong)
         return

@@ -172,7 +172,7 @@ class _Begun:
     draft: Draft
     drain: Path
     analysis: Analysis | None = None
-    inflow: Inflow | None = None
+    inflows: dict[str, Inflow] | None = None
     built: Built | None = None
     prepared: Prepared | None = None
 
@@ -180,9 +180,13 @@ class _Begun:
         pipeline, found = self.draft.pipeline, list[Problem]()
         if pipeline is not None and not errors(check_draft(self.draft)):
             with self._noting(found):
-                self.inflow = inflow_of(pipeline)
-        schema = None if self.inflow is None else self.inflow.schema
-        self.analysis, problems = check_sql(spark, self.draft, schema)
+                self.inflows = {
+                    one.id: inflow_of(pipeline, one) for one in pipeline.sources
+                }
+        schemas = None
+        if self.inflows is not None:
+            schemas = {name: one.schema for name, one in self.inflows.items()}
+        self.analysis, problems = check_sql(spark, self.draft, schemas)
         for problem in problems:
             if problem.level != "error":
                 log.warning("pipeline %r: %s", self.draft.name, problem)
@@ -191,10 +195,10 @@ class _Begun:
     def build(self, spark: SparkSession) -> list[Problem]:
         found: list[Problem] = []
         assert self.analysis is not None
-        assert self.inflow is not None
+        assert self.inflows is not None
         with self._noting(found):
             self.built = build(
-                spark, self.draft, self.analysis, self.inflow, self.drain
+                spark, self.draft, self.analysis, self.inflows, self.drain
             )
         return found
 

@@ -16,10 +16,11 @@ from streamfactory.wiring.metrics.batches import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from streamfactory.spark.pipelines.preparing import Prepared
     from streamfactory.spark.pipelines.progress import Batch
+    from streamfactory.wiring.config.settled import Configured
 
 
 @final
@@ -33,7 +34,7 @@ class PipelineTracer:
     def __init__(self, prepared: Prepared) -> None:
         pipeline = prepared.pipeline
         self._name = pipeline.name
-        self._source = StreamEnd.of(prepared.source.config)
+        self._source = _joined(prepared.sources.values())
         self._sinks: list[StreamEnd] = []
         if batches.watched:
             configured = (load(sink.stream, "spark") for sink in pipeline.all_sinks)
@@ -83,10 +84,20 @@ class PipelineTracer:
         )
 
 
+def _joined(sources: Iterable[Configured]) -> StreamEnd:
+    """The stream that a batch reads; of several, their names and types."""
+    ends = [StreamEnd.of(one.config) for one in sources]
+    if len(ends) == 1:
+        return ends[0]
+    kinds = dict.fromkeys(str(end.system) for end in ends)
+    return StreamEnd(", ".join(end.stream for end in ends), ", ".join(kinds))
+
+
 def _ranges(batch: Batch) -> Iterator[OffsetRange]:
-    for topic, by_id in batch.offsets.items():
-        starts = batch.starts.get(topic, {})
-        for number, end in by_id.items():
-            start = starts.get(number)
-            if start != end:
-                yield OffsetRange(Partition(topic, int(number)), start, end)
+    for read in batch.sources.values():
+        for topic, by_id in read.offsets.items():
+            starts = read.starts.get(topic, {})
+            for number, end in by_id.items():
+                start = starts.get(number)
+                if start != end:
+                    yield OffsetRange(Partition(topic, int(number)), start, end)

@@ -244,3 +244,11 @@ def test_the_command_reports_survivors_with_status_1(
     found = done.json
     assert found["tried"] == 1
     assert done.status == bool(found["survivors"])
+
+
+def test_the_equivalent_mutants_of_redis_exist_once() -> None:
+    package = ROOT / "examples" / "backends" / "streamfactory-redis"
+    for one in read_equivalents(package / "equivalents.toml"):
+        source = (package / "src" / one.module).read_text(encoding="utf-8")
+        named = [m for m in mutations_of(source) if one.names(one.module, m)]
+        assert len(named) == 1

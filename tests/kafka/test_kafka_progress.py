@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 from tests.kafka.conftest import stream_of
 
 from streamfactory.spark.failures import StreamFactoryError
-from streamfactory.spark.pipelines.progress import Batch
+from streamfactory.spark.pipelines.progress import Batch, Read
 from streamfactory.spark.pipelines.running import Outcome, _Run
 from streamfactory.spark.source import StreamFactorySource
 from streamfactory.transfer.copies import open_copy
@@ -162,11 +162,12 @@ def test_the_end_of_a_pipeline_is_reported_though_spark_asks_for_nothing_more(
     source = load(from_mapping(with_group(topics, name), "in"), "spark")
     outcome = Outcome("p", last=batch_at({name: {"0": 5, "1": 7}}))
     pipeline = SimpleNamespace(name="p")
-    prepared: Any = SimpleNamespace(pipeline=pipeline, source=source)
+    prepared: Any = SimpleNamespace(pipeline=pipeline, sources={"input": source})
     _Run(prepared, lambda _: None, outcome)._publish_end()
     assert committed(topics, name, 2) == [5, 7]
 
 
 def batch_at(offsets: dict[str, dict[str, int]]) -> Batch:
     """The report of a batch that ended there."""
-    return Batch("p", 0, 12, 1.0, 12.0, offsets, {}, None, 0, "")
+    read = {"input": Read(12, offsets, {}, {})}
+    return Batch("p", 0, 12, 1.0, 12.0, offsets, {}, None, 0, "", sources=read)

@@ -307,7 +307,7 @@ def record_a_pipeline() -> Recording:
     tally.started()
     for minute in range(30):
         if minute < 10:
-            tally.add(batch_of("p", report_of(minute), 1))
+            tally.add(batch_of("p", report_of(minute), ["input"]))
             tally.wrote(dead_letters(minute, 1))
         else:
             tally.idle()

@@ -99,7 +99,7 @@ def prepared() -> Any:
 def test_a_batch_is_reported_with_its_source_range_and_times(
     reported: list[FinishedBatch],
 ) -> None:
-    batch = batch_of("p", REPORT, 1)
+    batch = batch_of("p", REPORT, ["input"])
     assert (batch.starts, batch.offsets) == (
         {"in": {"0": 0, "1": 0}},
         {"in": {"0": 10, "1": 0}},
@@ -116,9 +116,9 @@ def test_the_lag_is_unknown_where_spark_reports_the_end_as_the_latest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(progress, "ADMISSION", True)
-    assert batch_of("p", REPORT, 1).lag
+    assert batch_of("p", REPORT, ["input"]).lag
     monkeypatch.setattr(progress, "ADMISSION", False)
-    assert batch_of("p", REPORT, 1).lag == {}
+    assert batch_of("p", REPORT, ["input"]).lag == {}
 
 
 def test_the_next_batch_starts_where_the_last_one_ended() -> None:
@@ -127,7 +127,7 @@ def test_the_next_batch_starts_where_the_last_one_ended() -> None:
     source["startOffset"] = source["endOffset"]
     position = dict(source["endOffset"]["at"], offsets={"in": {"0": 15, "1": 2}})
     source["endOffset"] = position
-    batch = batch_of("p", json.dumps(report), 1)
+    batch = batch_of("p", json.dumps(report), ["input"])
     assert batch.starts == {"in": {"0": 10, "1": 0}}
     assert batch.offsets == {"in": {"0": 15, "1": 2}}
 

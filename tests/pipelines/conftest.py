@@ -35,6 +35,8 @@ class Works:
     """A folder with streams of a catalogue, and pipelines over them."""
 
     folder: Path
+    topics: dict[str, Topic] = field(default_factory=dict)
+    """By name."""
     batches: list[Batch] = field(default_factory=list)
     """That all runs reported."""
 
@@ -48,6 +50,7 @@ class Works:
         streams.mkdir(parents=True, exist_ok=True)
         body = {"name": name, "properties": topic.options}
         (streams / f"{name}.json").write_text(json.dumps(body))
+        self.topics[name] = topic
         return topic
 
     def pipeline(self, text: str, file: str = "p", **options: str | int) -> Path:
@@ -56,7 +59,7 @@ class Works:
         given = {key.replace("_", "."): value for key, value in options.items()}
         top = {"checkpoint": f"checkpoints/{file}", **given}
         lines = [f'"{key}" = {json.dumps(value)}' for key, value in top.items()]
-        if "[source]" not in text:
+        if "[source]" not in text and "sources" not in text:
             text = f'[source]\nstream = "in"\nstartingOffsets = "earliest"\n{text}'
         path.write_text("\n".join([*lines, text]))
         return path

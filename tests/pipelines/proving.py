@@ -19,6 +19,7 @@ from tests.proving.sessions import Topic
 from tests.proving.verdict import Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 SINKS: Final = {"all": "words", "even": "even", "odd": "odd"}
@@ -29,15 +30,17 @@ BATCH: Final = 150
 """Rows of a batch, at most."""
 BACKLOG: Final = 300
 """Rows that a run finds."""
-PIPELINE: Final = f"""
-checkpoint = "checkpoint"
-[source]
-stream = "in.json"
+_SOURCE: Final = f"""
+[[sources]]
+stream = "{{name}}.json"
 startingOffsets = "earliest"
 maxOffsetsPerTrigger = {BATCH}
+id = "of_{{name}}"
+"""
+STEPS: Final = """
 [[steps]]
 id = "words"
-sql = "select id, hex(id) as word from input"
+sql = "{query}"
 [[steps]]
 id = "even"
 sql = "select id from words where id % 2 = 0"
@@ -53,18 +56,26 @@ class Proof:
     Args:
         folder: Of the topics and the checkpoint; empty.
         seed: Of all that is left to chance.
+        sources: Topics that it reads; of several, some have no new rows in a run.
     """
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(
+        self, folder: Path, seed: int, sources: Sequence[str] = ("in",)
+    ) -> None:
         self._folder = folder
         self._chance = random.Random(seed)
         self._rows = 0
-        self._topics = {name: self._topic(name) for name in ("in", *SINKS)}
+        self._sources = sources
+        self._topics = {name: self._topic(name) for name in (*sources, *SINKS)}
+        queries = [f"select id, hex(id) as word from of_{name}" for name in sources]
+        steps = STEPS.format(query=" union all ".join(queries))
+        reading = "".join(_SOURCE.format(name=name) for name in sources)
         sinks = "".join(
             f'[[sinks]]\nstream = "{name}.json"\nfrom = "{rows}"\n'
             for name, rows in SINKS.items()
         )
-        (folder / "p.toml").write_text(PIPELINE + sinks)
+        text = f'checkpoint = "checkpoint"\n{reading}{steps}{sinks}'
+        (folder / "p.toml").write_text(text)
 
     def kill(self, where: str | None = None, passes: int | None = None) -> bool:
         """Run, and be killed at a point; at any moment where that is None.
@@ -72,10 +83,12 @@ class Proof:
         Answers:
             Whether it was killed: it may come to its end first.
         """
-        read = batches_committed(self._folder / "checkpoint" / "1") * BATCH
+        most = BATCH * len(self._sources)
+        read = batches_committed(self._folder / "checkpoint" / "1") * most
+        growing = self._chance.sample(self._sources, max(1, len(self._sources) - 1))
         while self._rows < read + BACKLOG:
             ids = pa.arange(self._rows, self._rows + ROWS)
-            self._topics["in"].put(pa.table({"id": ids}))
+            self._topics[self._chance.choice(growing)].put(pa.table({"id": ids}))
             self._rows += ROWS
         if passes is None:
             passes = self._chance.randint(0, 4)
@@ -90,6 +103,12 @@ class Proof:
 
     def finish(self) -> tuple[int, int]:
         """Run to the end; answers rows lost, and rows that came twice."""
+        for name in self._sources[1:]:
+            self._topics[name].grow(4)  # partitions that came while it was stopped
+            ids = pa.arange(self._rows, self._rows + ROWS)
+            places = pa.array([index % 4 for index in range(ROWS)], pa.int32())
+            self._topics[name].put(pa.table({"id": ids, "_partition": places}))
+            self._rows += ROWS
         self._start("never", 0).succeed()
         lost = twice = 0
         for name, ids in (
@@ -115,11 +134,16 @@ class Proof:
 
 
 def prove(rounds: int, seed: int, place: Path) -> Verdict:
-    """Kill so many runs of one pipeline."""
+    """Kill so many runs: two of three of a pipeline with one source, then with two."""
     if missing_java() is not None:
         return Verdict(notes=["pipelines: NOT PROVED, they need Java 17"])
-    proof, chance, verdict = Proof(place, seed), random.Random(seed), Verdict()
-    while verdict.kills < rounds:
-        verdict.kills += proof.kill(chance.choice([*POINTS, None]))
-    verdict.lost, verdict.twice = proof.finish()
+    chance, verdict = random.Random(seed), Verdict()
+    for sources, until in ((("in",), 2 * rounds // 3), (("in", "more"), rounds)):
+        folder = place / "-".join(sources)
+        folder.mkdir()
+        proof = Proof(folder, seed, sources)
+        while verdict.kills < until:
+            verdict.kills += proof.kill(chance.choice([*POINTS, None]))
+        lost, twice = proof.finish()
+        verdict += Verdict(lost=lost, twice=twice)
     return verdict

@@ -93,14 +93,14 @@ stream = "other"
     assert draft.problems == ()
     found = draft.pipeline
     assert found is not None
-    assert (found.name, found.source_id, found.mode) == (
+    assert (found.name, found.sources[0].id, found.mode) == (
         "late-flights",
         "flights",
         "update",
     )
     assert found.trigger.millis == 10_000
     assert found.idle_rounds == 3
-    assert found.watermark == Watermark("at", "1 day 2 hours")
+    assert found.sources[0].watermark == Watermark("at", "1 day 2 hours")
     assert [(s.id, s.sql, s.watermark) for s in found.steps] == [
         ("a", "select * from flights", None),
         ("b", "select * from a where late", Watermark("seen", "0 seconds")),
@@ -115,7 +115,9 @@ stream = "other"
         "spark.sql.shuffle.partitions": "3",
         "spark.sql.ansi.enabled": "true",
     }
-    (limit,) = [p for p in found.source.properties if p.key == "maxOffsetsPerTrigger"]
+    (limit,) = [
+        p for p in found.sources[0].stream.properties if p.key == "maxOffsetsPerTrigger"
+    ]
     assert (limit.text, limit.origin) == ("7", f"{path}:15")
 
 
@@ -180,7 +182,7 @@ def test_a_sink_that_writes_what_the_source_reads_is_refused(
     tmp_path: Path, text: str
 ) -> None:
     (found,) = problems(tmp_path, text)
-    assert "writes to the topic that the source reads" in found
+    assert "writes to the topic that the source 'in' reads" in found
 
 
 def test_bad_messages_have_one_way_only(tmp_path: Path) -> None:
@@ -280,3 +282,78 @@ def test_reading_loads_no_spark(works: Works) -> None:
         timeout=300,
     )
     assert ran.returncode == 0, ran.stderr
+
+
+# --- several sources --------------------------------------------------------------
+
+TWO = """
+[[sources]]
+stream = "in"
+"watermark.column" = "at"
+[[sources]]
+stream = "other"
+id = "more"
+maxOffsetsPerTrigger = 5
+[[steps]]
+id = "both"
+sql = "select * from `in` union all select * from more"
+[[sinks]]
+stream = "out"
+"""
+
+
+def test_several_sources_have_ids_watermarks_and_options_of_their_own(
+    works: Works,
+) -> None:
+    found = read_pipeline(works.pipeline(TWO)).pipeline
+    assert found is not None
+    assert [(one.id, one.stream.name) for one in found.sources] == [
+        ("in", "in"),
+        ("more", "other"),
+    ]
+    assert [one.watermark for one in found.sources] == [
+        Watermark("at", "0 seconds"),
+        None,
+    ]
+    limited = [
+        p.key for p in found.sources[1].stream.properties if "PerTrigger" in p.key
+    ]
+    assert limited == ["maxOffsetsPerTrigger"]
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        (f'[source]\nstream = "in"\n{TWO}', "and [[sources]] exclude each other"),
+        (TWO.replace('"more"', '"IN"'), "'IN' is an id already"),
+        (TWO.replace('"both"', '"more"'), "'more' is an id already"),
+        (TWO.replace('"more"', '"no id"'), "'no id' is no id"),
+        ("sources = []\n[[sinks]]\nstream = 'out'\n", "is empty"),
+        ("sources = 3\n[[sinks]]\nstream = 'out'\n", "is not an array of tables"),
+        (TWO.replace('stream = "other"\n', ""), "stream"),
+        (TWO + 'from = "input"\n', "'input' is no id; there are in, more, both"),
+    ],
+)
+def test_mistakes_in_several_sources_are_named_with_their_place(
+    works: Works, text: str, wrong: str
+) -> None:
+    draft = read_pipeline(works.pipeline(text))
+    assert draft.pipeline is None
+    found = [one for one in draft.problems if wrong in str(one)]
+    assert len(found) == 1
+    assert str(found[0].origin).startswith(str(works.folder / "p.toml"))
+
+
+def test_the_name_of_a_stream_that_is_no_id_wants_one(works: Works) -> None:
+    works.topic("late-orders")
+    text = TWO.replace('"other"\nid = "more"', '"late-orders"')
+    [problem] = read_pipeline(works.pipeline(text)).problems
+    assert problem.what == "the stream's name 'late-orders' is no id"
+
+
+def test_each_source_is_compared_with_each_sink(works: Works) -> None:
+    text = TWO.replace('stream = "out"', 'stream = "other"')
+    problems = check_draft(read_pipeline(works.pipeline(text)))
+    assert [one.what for one in problems] == [
+        "sink 'other' writes to the topic that the source 'other' reads"
+    ]

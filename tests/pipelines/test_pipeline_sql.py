@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
     from tests.pipelines.conftest import Works
 
+    from streamfactory.spark.pipelines.model import Draft
     from streamfactory.spark.pipelines.sql import Analysis
 
 ROWS = "id bigint, word string, at timestamp"
@@ -42,16 +44,20 @@ def steps(*given: tuple[str, str]) -> str:
     )
 
 
+def _schemas(draft: Draft) -> dict[str, StructType]:
+    return {one.id: spark_schema(parse_ddl(ROWS)) for one in draft.entries}
+
+
 def analysed(spark: SparkSession, works: Works, text: str) -> Analysis:
     draft = read_pipeline(works.pipeline(text))
     assert draft.problems == ()
-    return analyse(spark, draft, spark_schema(parse_ddl(ROWS)))
+    return analyse(spark, draft, _schemas(draft))
 
 
 def problem_texts(spark: SparkSession, works: Works, text: str) -> list[str]:
     """What is wrong, without where."""
     draft = read_pipeline(works.pipeline(text))
-    problems = check_sql(spark, draft, spark_schema(parse_ddl(ROWS)))[1]
+    problems = check_sql(spark, draft, _schemas(draft))[1]
     return [one.what for one in problems]
 
 
@@ -236,7 +242,10 @@ def test_another_stream_is_not_read(spark: SparkSession, works: Works) -> None:
     with pytest.raises(ConfigError) as caught:
         Pipelines([one]).run(user)
     (problem,) = caught.value.problems
-    assert problem.what == "step 'a': reads another stream: a pipeline has one source"
+    assert (
+        problem.what
+        == "step 'a': reads a stream that is no source: name it in [[sources]]"
+    )
 
 
 def test_steps_that_no_sink_reads_are_reported(

@@ -54,6 +54,19 @@ class DiscardsRowsOfAllAttempts(ZooProducers):
     COMMITTER = _DiscardingAll
 
 
+@caught_by("closing_a_sink_commits_nothing")
+class DiscardsRowsOnClose(ZooProducers):
+    """A factory that is closed removes all staged rows, of other factories as well."""
+
+    WRITER = _Remembering
+
+    def close(self) -> None:
+        for log, sealed in _Remembering.SEALED:
+            log.discard(sealed)
+        _Remembering.SEALED.clear()
+        super().close()
+
+
 def _revived(config: StreamConfig) -> WritesOnceWhenPickled:
     made = WritesOnceWhenPickled(config)
     made.pickled = True

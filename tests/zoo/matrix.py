@@ -21,6 +21,9 @@ from tests.zoo import (
     servers,
     writers,
 )
+from tests.zoo.planted import section
+from tests.zoo.planted_nats import NATS
+from tests.zoo.planted_redis import REDIS
 from tests.zoo.registry import ZOO, BrokenBackend
 
 from streamfactory.conformance import Subject
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from streamfactory.conformance.bench import Bench
 
 __all__ = [
+    "DEFECTS",
     "PAGE",
     "adversaries",
     "capabilities",
@@ -49,6 +53,8 @@ __all__ = [
     "writers",
 ]
 
+DEFECTS: Final = {"redis": REDIS, "nats": NATS}
+"""Planted defects, by type."""
 PAGE = Path(__file__).parents[2] / "docs" / "zoo.md"
 
 _HEAD = """# The zoo
@@ -149,7 +155,7 @@ def table() -> str:
     for broken in ZOO.values():
         others = [n for n in failed_cases(broken) if n != broken.caught_by]
         rows.append(row(broken, others))
-    return _HEAD + "\n".join(rows) + "\n"
+    return _HEAD + "\n".join(rows) + "\n" + section(DEFECTS)
 
 
 if __name__ == "__main__":

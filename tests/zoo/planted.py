@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Final
 from streamfactory.conformance.mutations import Mutation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
+_HEAD: Final = """
+## Planted defects
+
+`make prove PATHS=mutants N=15` plants these defects in `streamfactory-redis` and
+`streamfactory-nats`, one at a time, and runs the kit on each until a case fails. They
+are wrong only at a boundary. A defect that no case notices is a finding, unless the
+list has the reason why nothing can be observed.
+
+"""
 BACKENDS: Final = Path(__file__).parents[2] / "examples" / "backends"
 
 
@@ -62,9 +71,13 @@ class Defect:
         )
 
 
-def by_kind(defects: Iterable[Defect]) -> dict[str, list[Defect]]:
-    """Defects in the order of their kinds."""
-    found: dict[str, list[Defect]] = {}
-    for defect in defects:
-        found.setdefault(defect.kind, []).append(defect)
-    return dict(sorted(found.items()))
+def section(defects: Mapping[str, Iterable[Defect]]) -> str:
+    """The part of docs/zoo.md on planted defects, by kind; ``defects`` by type."""
+    kinds: dict[str, list[str]] = {}
+    for kind, some in defects.items():
+        for defect in some:
+            line = f"- {kind}: {defect.name}"
+            line += f" (not noticed: {defect.unseen})" if defect.unseen else ""
+            kinds.setdefault(defect.kind, []).append(line)
+    parts = ("\n".join([f"**{name}**\n", *kinds[name]]) for name in sorted(kinds))
+    return _HEAD + "\n\n".join(parts) + "\n"

@@ -14,13 +14,12 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from tests.distributions.installing import ROOT, build
 from tests.kafka.jars import Unavailable
 from tests.proving.verdict import Verdict
-from tests.zoo.planted_nats import NATS
-from tests.zoo.planted_redis import REDIS
+from tests.zoo.matrix import DEFECTS
 
 from streamfactory.conformance.mutating import Mutant, PackageCopy, Plan
 from streamfactory.conformance.runner import all_cases
@@ -28,9 +27,6 @@ from streamfactory.conformance.subject import find_subject
 
 if TYPE_CHECKING:
     from tests.zoo.planted import Defect
-
-DEFECTS: Final = {"redis": REDIS, "nats": NATS}
-"""By type."""
 
 
 def prove(rounds: int, seed: int, place: Path) -> Verdict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.zoo import matrix, proving
 from tests.zoo.matrix import (
+    DEFECTS,
     PAGE,
     WAITING,
     failed_cases,
@@ -17,6 +19,7 @@ from tests.zoo.matrix import (
     row,
     sampled_cases,
 )
+from tests.zoo.planted import section
 from tests.zoo.registry import ZOO, BrokenBackend
 from tests.zoo.servers import TlsHarness
 
@@ -129,6 +132,22 @@ def test_a_wrong_row_of_the_page_is_a_finding(
     monkeypatch.setattr(proving, "ZOO", {broken.name: broken})
     verdict = proving.prove(1, 0, tmp_path)
     assert (verdict.inputs, verdict.findings, verdict.good) == (1, 1, False)
+
+
+def test_planted_defects_change_their_module_and_are_on_the_page() -> None:
+    for defects in DEFECTS.values():
+        assert len({defect.name for defect in defects}) == 15
+        for defect in defects:
+            changed = defect.mutation().apply(defect.path.read_text())
+            ast.parse(changed)
+            assert defect.after in changed
+    assert PAGE.read_text().endswith(section(DEFECTS))
+
+
+def test_a_defect_whose_text_is_missing_is_an_error() -> None:
+    gone = replace(DEFECTS["redis"][0], before="there is no such text")
+    with pytest.raises(ValueError, match="has 0 times 'there is no such text'"):
+        gone.mutation()
 
 
 def test_needed_cases_run_first() -> None:

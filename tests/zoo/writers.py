@@ -23,27 +23,6 @@ class CommitsOnAbort(LogWriter):
         self._log.commit(Epoch(None, 0, [sealed], Summary()))
 
 
-@caught_by("closing_a_sink_commits_nothing")
-class CommitsOnClose(LogWriter):
-    """Rows that were neither committed nor aborted are written by `close`."""
-
-    _ended = False
-
-    def commit(self) -> Any:
-        self._ended = True
-        return super().commit()
-
-    def abort(self) -> None:
-        self._ended = True
-        super().abort()
-
-    def close(self) -> None:
-        if not self._ended:
-            sealed = self._stage.seal()
-            self._log.commit(Epoch(None, 0, [sealed], Summary()))
-        super().close()
-
-
 @caught_by("nothing_is_visible_before_the_decision")
 class PublishesBeforeTheDecision(LogWriter):
     """A task's rows are visible when the task commits."""
