@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.measuring.figures import figure, report
 
 from streamfactory.wiring.writing.murmur import partition_of
-from streamfactory.wiring.writing.routing import Router, unpack
+from streamfactory.wiring.writing.routing import ROUTING, Router, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -70,7 +70,7 @@ def figures(rounds: int) -> Iterator[Figure]:
 
 
 def _route(router: Router, rows: pa.RecordBatch) -> None:
-    parcel = unpack(rows)
+    parcel = unpack(rows, ROUTING)
     for _ in router.route(parcel, router.key_of(parcel)):
         pass
 

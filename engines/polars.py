@@ -15,7 +15,7 @@ import pyarrow as pa
 from streamfactory.conversion.conform import empty_rows
 from streamfactory.engines.arrow import first_rows
 from streamfactory.engines.installing import load
-from streamfactory.engines.scans import PLACES, ScanArguments, StreamScan
+from streamfactory.engines.scans import ScanArguments, StreamScan
 from streamfactory.spi import Unsupported
 from streamfactory.spi.ddl import type_text
 
@@ -77,7 +77,7 @@ def _read(
 
         roots = predicate.meta.root_names()
         needed = [*names, *sorted(set(roots) - set(names))]
-        bound = implied_filter(predicate, PLACES.intersection(scan.schema.names))
+        bound = implied_filter(predicate, scan.places.intersection(scan.schema.names))
     with closing(scan.batches(needed, bound)) as batches:
         limited = batches if rows is None else first_rows(batches, rows)
         for batch in limited:

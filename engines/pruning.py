@@ -61,14 +61,21 @@ class Pruning:
         schema: Of the rows that are filtered, metadata columns included.
         filter: Matches the rows wanted.
         referred: The columns that the filter refers to: `columns_of`.
+        places: The metadata columns of the stream: a column of the stream itself can
+            have the name of one, and says nothing about partitions.
     """
 
     def __init__(
-        self, schema: pa.Schema, filter: ds.Expression, referred: Sequence[str]
+        self,
+        schema: pa.Schema,
+        filter: ds.Expression,
+        referred: Sequence[str],
+        places: frozenset[str],
     ) -> None:
         self._schema = schema
         self._filter = filter
-        self._referred = frozenset(referred)
+        self._referred = places.intersection(referred)
+        self._places = places
 
     def ranges(self, ranges: Mapping[Partition, Range]) -> dict[Partition, Range]:
         """The partitions, and of each the offsets, that can have matching rows.
@@ -79,9 +86,12 @@ class Pruning:
         """
         if not self._referred & {"_topic", "_partition", "_offset"}:
             return dict(ranges)
-        places = {partition: _place(partition) for partition in ranges}
+        places = {partition: self._place(partition) for partition in ranges}
         alive = self._alive(
-            [places[p] & _between(start, end) for p, (start, end) in ranges.items()]
+            [
+                places[p] & self._between(start, end)
+                for p, (start, end) in ranges.items()
+            ]
         )
         kept = {p: ranges[p] for p, one in zip(ranges, alive, strict=True) if one}
         if "_offset" not in self._referred:
@@ -115,16 +125,35 @@ class Pruning:
         last = _OFFSETS_END if end is None else end
 
         def dead_below(offset: int) -> bool:
-            return not self._alive([place & _between(start, offset)])[0]
+            return not self._alive([place & self._between(start, offset)])[0]
 
         def dead_from(offset: int) -> bool:
-            return not self._alive([place & _between(offset, end)])[0]
+            return not self._alive([place & self._between(offset, end)])[0]
 
         first = _last(dead_below, start, last)
         if not dead_from(last - 1):
             return first, end
         # The first offset from which on nothing matches, counted from the end.
         return first, last - _last(lambda n: dead_from(last - n), 1, last - first)
+
+    def _place(self, partition: Partition) -> ds.Expression:
+        place = ds.scalar(True)
+        if "_topic" in self._places:
+            place &= ds.field("_topic") == partition.topic
+        if "_partition" in self._places:
+            place &= ds.field("_partition") == pa.scalar(partition.id, pa.int32())
+        return place
+
+    def _between(self, start: int, end: int | None) -> ds.Expression:
+        if "_offset" not in self._places:
+            return ds.scalar(True)
+        field = ds.field("_offset")
+        lower = field >= pa.scalar(start, pa.int64())
+        if end is None:
+            return lower
+        # Inclusive: Arrow takes 97 <= x < 98 to have room for x > 97, as if 97.5 were
+        # one.
+        return lower & (field <= pa.scalar(end - 1, pa.int64()))
 
     def _alive(self, known: Sequence[ds.Expression]) -> list[bool]:
         """Whether the filter can match rows of which so much is known."""
@@ -135,18 +164,6 @@ class Pruning:
         dataset = ds.FileSystemDataset(fragments, self._schema, _FORMAT, _FILES)
         left = {int(f.path) for f in dataset.get_fragments(filter=self._filter)}
         return [number in left for number in range(len(known))]
-
-
-def _place(partition: Partition) -> ds.Expression:
-    number = pa.scalar(partition.id, pa.int32())
-    return (ds.field("_topic") == partition.topic) & (ds.field("_partition") == number)
-
-
-def _between(start: int, end: int | None) -> ds.Expression:
-    field = ds.field("_offset")
-    lower = field >= pa.scalar(start, pa.int64())
-    # Inclusive: Arrow takes 97 <= x < 98 to have room for x > 97, as if 97.5 were one.
-    return lower if end is None else lower & (field <= pa.scalar(end - 1, pa.int64()))
 
 
 def _sooner(end: int | None, other: int | None) -> int | None:

@@ -20,7 +20,6 @@ from streamfactory.spi.arguments import FLAG, NAMES
 from streamfactory.spi.producer import TOMBSTONE
 from streamfactory.wiring.config.loading import StreamLike, find_definition, load
 from streamfactory.wiring.core.nearest import nearest
-from streamfactory.wiring.decoding.row_schema import ENVELOPE_FIELDS, METADATA_FIELDS
 from streamfactory.wiring.options.spool import PATH as SPOOL_PATH
 from streamfactory.wiring.reading.counters import Counters
 from streamfactory.wiring.reading.rotation import Rotation
@@ -40,14 +39,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("streamfactory")
 
-METADATA: Final = frozenset(
-    {
-        "_headers",
-        TOMBSTONE,
-        *(field.name for field in (*METADATA_FIELDS, *ENVELOPE_FIELDS)),
-    }
-)
-"""Columns that ``metadata.columns`` adds."""
 PLACES: Final = frozenset({"_topic", "_partition", "_offset", "_timestamp"})
 """Those whose filters decide what is read."""
 _TURN: Final = 1.0
@@ -169,7 +160,10 @@ class StreamScan:
         """In the catalogue; empty where the stream is given by its properties."""
         with closing(self._open(None)) as source:
             everything = source.schema
-        own = [name for name in everything.names if name not in METADATA]
+            self._added = source.added_columns
+        self.places = PLACES & self._added
+        """Columns of this stream whose filters decide what is read."""
+        own = [name for name in everything.names if name not in self._added]
         self._own = own
         shown = config["metadata.columns"] or config["metadata.populate"]
         default = everything.names if shown else own
@@ -245,7 +239,7 @@ class StreamScan:
         referred = [] if filter is None else columns_of(self._everything, filter)
         pruning = None
         if filter is not None:
-            pruning = Pruning(self._everything, filter, referred)
+            pruning = Pruning(self._everything, filter, referred, self.places)
         others = (name for name in referred if name not in names)
         return _Wanted(names, (*names, *others), pruning)
 
@@ -331,10 +325,10 @@ class StreamScan:
         overrides = self._with_metadata
         fields = None
         if read is not None:
-            fields = [name for name in read if name not in METADATA] or [
+            fields = [name for name in read if name not in self._added] or [
                 self._cheapest()
             ]
-            if not METADATA.intersection(read):
+            if not self._added.intersection(read):
                 overrides = dict.fromkeys(self._with_metadata, "false")
         configured = self._configure(overrides)
         return open_source(configured, plugins=self._plugins, columns=fields)

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's documentation 
 from streamfactory.conversion.conform import conform, empty_rows
 from streamfactory.spark.versions import ARROW_FUNCTIONS
 from streamfactory.spi import Unsupported
-from streamfactory.wiring.writing.routing import Router, unpack
+from streamfactory.wiring.writing.routing import ROUTING, Router, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +50,7 @@ class KeyRouter:
         """
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
-        parcel = unpack(pa.RecordBatch.from_struct_array(keys))
+        parcel = unpack(pa.RecordBatch.from_struct_array(keys), ROUTING)
         parcel = parcel._replace(rows=conform(parcel.rows, self.schema))
         router = Router(lambda _: self.partitions, task, self.columns)
         return router.partitions(parcel, len(keys))

@@ -33,7 +33,6 @@ from streamfactory.spi import (
 )
 from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.core.guard import log
-from streamfactory.wiring.writing.routing import SPECIAL
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -87,7 +86,6 @@ def save_frame(
         sink.files.schema(arrow_schema(nullable(frame.schema)))
         check_opened(sink, frame.schema, overwrite=False, streaming=False)
         plan = _planned(sink, frame.schema)
-        _warn_of_dropped(config, frame.schema)
         identity = _Epoch(config.get("writer.id"), config.get("epoch", 0))
         return _save(frame, sink, plan, identity)
 
@@ -106,7 +104,6 @@ def refusal(sink: Sink, rows: StructType) -> str | None:
         _planned(sink, rows)
     except (Unsupported, SchemaMismatch) as error:
         return error.what
-    _warn_of_dropped(sink.config, rows)
     return None
 
 
@@ -195,13 +192,6 @@ def _check_frame(frame: DataFrame) -> None:
         msg = "the frame is one of a stream, which has no batch to save"
         remedy = "call save in foreachBatch, or use writeStream"
         raise MisuseError(msg, remedy=remedy)
-
-
-def _warn_of_dropped(config: StreamConfig, rows: StructType) -> None:
-    for name in SPECIAL:
-        if name in rows.names and name != PARTITION:
-            what = "stream %r: the sink cannot store the column %s, which is dropped"
-            log.warning(what, config.name, name)
 
 
 def _planned(sink: Sink, rows: StructType) -> _Plan:

@@ -102,7 +102,9 @@ def check_columns(schema: pa.Schema, topic: str | None, name: str | None) -> Non
             its name differs from that of another column only in case, which Spark
             ignores.
     """
-    taken = {column: column for column in ("_metadata", *_added(topic))}
+    hidden = frozenset(schema.names)
+    added = [column for column in _added(topic) if column not in hidden]
+    taken = {column: column for column in ("_metadata", *added)}
     for field in schema:
         if not _is_same(field.type):
             kind = type_text(field.type)
@@ -211,7 +213,8 @@ def _columns(
     added: Mapping[str, Column] = {"_partition": partition, "_offset": offset}
     if topic is not None:
         added = {"_topic": F.lit(topic), **added}
-    return frame.withColumns(dict(added))
+    own = frozenset(frame.columns)  # these hide the columns of the scan
+    return frame.withColumns({n: one for n, one in added.items() if n not in own})
 
 
 def _by_file(files: Sequence[LogFile], number: Callable[[LogFile], int]) -> Column:

@@ -197,14 +197,15 @@ class _Writing(Shipped):
         task = 0 if context is None else context.partitionId()
         with ExitStack() as stack:
             sink = stack.enter_context(opened_sink(self._config))
-            writer = sink.writer(
-                arrow_schema(self._schema),
-                writer_id=writer_id,
-                epoch=epoch,
-                task=task,
-                kind=self.kind,
+            writer = stack.enter_context(
+                sink.writer(
+                    arrow_schema(self._schema),
+                    writer_id=writer_id,
+                    epoch=epoch,
+                    task=task,
+                    kind=self.kind,
+                )
             )
-            stack.callback(writer.close)  # aborts what is not committed
             for batch in batches:
                 writer.write(batch)
             return TaskMessage(writer.commit(), writer.written)

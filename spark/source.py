@@ -144,9 +144,12 @@ class RangePartition(InputPartition):
 
     value: Range
 
-    def __init__(self, value: Range, opening: bytes | None) -> None:
+    def __init__(
+        self, value: Range, opening: bytes | None, added: frozenset[str]
+    ) -> None:
         super().__init__(value)
         self.opening = opening
+        self.added = added
 
 
 class _Reading(Shipped):
@@ -179,7 +182,9 @@ class _Reading(Shipped):
             return  # Spark creates a task even without ranges
         schema, opening = arrow_schema(self._schema), partition.opening
         with translate_errors():
-            yield from read(self._config, partition.value, schema, opening)
+            yield from read(
+                self._config, partition.value, schema, opening, added=partition.added
+            )
 
     def _plan(self) -> Planner:
         """The planner. On the driver."""
@@ -195,8 +200,8 @@ class _Reading(Shipped):
 
     def _partitions(self, ranges: Sequence[Range]) -> Sequence[InputPartition]:
         assert self._source is not None  # it has planned them
-        opening = self._source.opening
-        return [RangePartition(one, opening) for one in ranges]
+        opening, added = self._source.opening, self._source.added_columns
+        return [RangePartition(one, opening, added) for one in ranges]
 
     def _check_schema(self, found: pa.Schema) -> None:
         """Refuse a stream that lacks columns of the query, or has other types.

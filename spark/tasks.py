@@ -10,10 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from streamfactory.conversion.conform import Conformer
-from streamfactory.spi import SchemaMismatch, envelope_schema
+from streamfactory.spi import SchemaMismatch
 from streamfactory.wiring.config.settled import load_plugins
-from streamfactory.wiring.decoding.deadletters import EVIDENCE
-from streamfactory.wiring.decoding.row_schema import metadata_fields
 from streamfactory.wiring.microbatch import Range, read_range
 from streamfactory.wiring.reading.source import Source
 
@@ -32,11 +30,6 @@ _MOST: Final = 64
 _PATIENCE: Final = 120.0
 """Seconds for which a task waits for planned messages."""
 _REMEDY: Final = "exclude the column: name the others in .schema(...)"
-_METADATA: Final = frozenset(
-    field.name
-    for field in metadata_fields(envelope_schema(), headers=True, tombstones=True)
-)
-_EVIDENCE: Final = frozenset(field.name for field in EVIDENCE)
 
 _Key = tuple[str, tuple[str, ...] | None, bytes | None]
 _Place = tuple["Partition", str | None]
@@ -182,6 +175,8 @@ def read(
     wanted: Range,
     schema: pa.Schema,
     opening: bytes | None = None,
+    *,
+    added: frozenset[str] = frozenset(),
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a range, in Spark's types.
 
@@ -190,8 +185,10 @@ def read(
         wanted: The range, planned by the driver.
         schema: Schema for Spark; other columns are not read.
         opening: Of the driver's source, which planned the range.
+        added: `Source.added_columns` of it.
     """
-    fields = _fields(config, schema)
+    # Without columns the number of rows is still needed.
+    fields = [name for name in schema.names if name not in added] or None
     with pool.acquire(config, fields, wanted, opening) as (source, reader):
         reader.begin_range()  # a pooled reader: error budgets are per range
         names = schema.names if schema.names != reader.schema.names else None
@@ -209,14 +206,3 @@ def read(
                         offset=batch.first_offset,
                     ) from None
                 yield rows
-
-
-def _fields(config: StreamConfig, schema: pa.Schema) -> list[str] | None:
-    """The stream's own columns among those of a schema."""
-    added: frozenset[str] = frozenset()
-    if config["metadata.columns"] or config["metadata.populate"]:
-        added |= _METADATA
-    if config["decode.on.error"] == "dead-letter":
-        added |= _EVIDENCE
-    own = [name for name in schema.names if name not in added]
-    return own or None  # without columns the number of rows is still needed

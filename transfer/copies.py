@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, TypedDict
 from streamfactory.spi import ConfigError, envelope_schema
 from streamfactory.transfer.copying import Copy
 from streamfactory.wiring.config.loading import load
+from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.receiving.embedded import open_source
 from streamfactory.wiring.writing.creating import ensure_topic
 from streamfactory.wiring.writing.cycles import refuse_cycle
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from streamfactory.wiring.testing.faults import Faults
 
 _CARRIED: Final = {"metadata.columns": "true", "includeHeaders": "true"}
+_PLACES: Final = ("_topic", "_partition", "_offset")
+"""Metadata columns that are those of the source only."""
 _DECODED: Final = {**_CARRIED, "includeTombstones": "true"}
 
 
@@ -82,6 +85,8 @@ def open_copy(
         )
         if letters is not None:
             unless_made.callback(letters.close)
+        if carried:
+            _warn_of_omitted(opened, to)
         copy = Copy(
             opened,
             to,
@@ -150,6 +155,14 @@ def _carries(source: Source, configured: Configured, sink: Sink) -> bool:
         remedy = f"name a decoder at {source.config.name!r}, or set {key}=raw here"
         raise ConfigError(msg, stream=sink.config.name, remedy=remedy)
     return messages and into
+
+
+def _warn_of_omitted(source: Source, sink: Sink) -> None:
+    """Log what the type of the sink does not store of messages."""
+    known = source.added_columns.difference(_PLACES, sink.framework_columns)
+    for name in sorted(known):
+        what = "stream %r: this type does not store %s, which the copy leaves out"
+        log.warning(what, sink.config.name, name)
 
 
 def _is_raw(configured: Configured) -> bool:

@@ -439,8 +439,17 @@ class Copy(Closing):
         count = self._sink.partition_count()
         keyed = self._carried or bool(self._sink.config.get("producer.key.columns"))
         kept = partitions == count or not keyed
-        dropped = {"_topic", "_offset", "_partition"} if self._carried else set()
-        return Route(self._source.schema, dropped, count if kept else None)
+        schema, added = self._source.schema, self._source.added_columns
+        dropped: set[str] = set()
+        if self._carried:
+            stored = self._sink.framework_columns - {"_topic", "_partition"}
+            dropped = set(added - stored)
+        if "_partition" in set(schema.names) - added:
+            msg = "the source has a column '_partition', which in rows to write is "
+            msg += "the partition that they go to"
+            remedy = "copy the other columns, or rename it in the source"
+            raise SchemaMismatch(msg, stream=self._source.config.name, remedy=remedy)
+        return Route(schema, dropped, count if kept else None)
 
 
 @contextmanager

@@ -35,7 +35,6 @@ from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.writing.creating import ensure_topic
 from streamfactory.wiring.writing.epochs import Epochs
-from streamfactory.wiring.writing.routing import SPECIAL
 from streamfactory.wiring.writing.sink import Sink
 
 if TYPE_CHECKING:
@@ -412,7 +411,8 @@ class Publisher(Closing):
         known = self._sink.schema
         if known is None or known.equals(envelope_schema()):
             return
-        names = [name for name in schema.names if name not in SPECIAL]
+        special = self._sink.framework_columns
+        names = [name for name in schema.names if name not in special]
         unknown = [name for name in names if name not in known.names]
         missing = [field for field in known if field.name not in names]
         if not unknown and all(field.nullable for field in missing):
@@ -437,7 +437,8 @@ class Publisher(Closing):
         None if the rows determine it.
         """
         count = self._sink.partition_count()
-        decided = {"_partition", "_key", "_topic"} & set(schema.names)
+        decided = self._sink.framework_columns & {"_partition", "_key", "_topic"}
+        decided &= set(schema.names)
         keys = self._sink.config.get("producer.key.columns")
         return None if count == 1 or decided or keys else count
 

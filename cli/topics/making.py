@@ -15,7 +15,7 @@ from streamfactory.cli.topics.columns import (
     schema_of_file,
 )
 from streamfactory.spi import MisuseError
-from streamfactory.wiring.writing.routing import SPECIAL
+from streamfactory.wiring.writing.routing import ROUTING
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,8 +95,8 @@ def create_command(
 
 def _refuse_special(schema: pa.Schema) -> None:
     for name in schema.names:
-        if name in (*SPECIAL, "_offset"):
-            msg = f"column {name!r} is metadata, which every row has"
+        if name in ROUTING:
+            msg = f"column {name!r} of rows to write says where they go"
             raise MisuseError(msg, remedy="remove it from the schema")
     if not schema.names:
         msg = "a topic without columns has no rows"

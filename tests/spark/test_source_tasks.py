@@ -211,13 +211,15 @@ def test_metadata_columns_stand_where_they_are_wanted(topic: Topic) -> None:
     schema = pa.schema(
         [("_offset", pa.int64()), ("name", pa.string()), ("_partition", pa.int32())]
     )
-    (rows,) = read(config, wanted, schema)
+    added = frozenset({"_topic", "_partition", "_offset"})
+    (rows,) = read(config, wanted, schema, added=added)
     assert rows.schema.equals(schema)
     assert rows.to_pylist() == [
         {"_offset": 0, "name": "a", "_partition": 2},
         {"_offset": 1, "name": "b", "_partition": 2},
     ]
-    (only,) = read(config, wanted, pa.schema([("_topic", pa.string())]))
+    only_topic = pa.schema([("_topic", pa.string())])
+    (only,) = read(config, wanted, only_topic, added=added)
     assert only.to_pylist() == [{"_topic": "clicks"}] * 2
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import pickle
 import threading
@@ -277,7 +278,8 @@ def test_close_wakes_a_write_that_waits_for_the_other_side(
     thread = threading.Thread(target=write)
     thread.start()
     assert script.writing.wait(120)
-    writer.close()
+    with pytest.warns(ResourceWarning, match="1 rows were written and never committed"):
+        writer.close()
     thread.join(120)
     assert not thread.is_alive()
     assert [type(error) for error in caught] == [ClosedError]
@@ -401,3 +403,47 @@ def test_a_sink_with_a_column_named_as_a_framework_column_is_refused(
     script.schema = pa.schema({"n": pa.int64(), "_partition": pa.int32()})
     with pytest.raises(SchemaMismatch, match="the sink has a column '_partition'"):
         scripted().writer(script.schema)
+
+
+def test_rows_that_are_written_and_never_committed_warn_with_their_number(
+    scripted: Callable[..., Sink],
+) -> None:
+    text = "stream 'scripted:clicks': 3 rows were written and never committed"
+    writer = scripted().writer(SCHEMA)
+    writer.write(batch(1, 2))
+    writer.write(batch(3))
+    with pytest.warns(ResourceWarning, match=text):
+        writer.close()
+    writer.close()  # warns once
+
+
+def test_writer_that_is_dropped_with_rows_warns(scripted: Callable[..., Sink]) -> None:
+    writer = scripted().writer(SCHEMA)
+    writer.write(batch(1))
+    with pytest.warns(ResourceWarning, match="1 rows were written"):
+        del writer
+
+
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_writer_that_is_committed_or_aborted_does_not_warn(
+    scripted: Callable[..., Sink], end: str
+) -> None:
+    writer = scripted().writer(SCHEMA)
+    writer.write(batch(1))
+    getattr(writer, end)()
+    writer.close()
+    del writer
+    gc.collect()
+
+
+def test_error_in_the_block_of_a_writer_aborts_without_a_warning(
+    scripted: Callable[..., Sink], script: Any
+) -> None:
+    def write_and_fail() -> None:
+        with scripted().writer(SCHEMA) as writer:
+            writer.write(batch(1))
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        write_and_fail()
+    assert script.calls[-2:] == ["abort writer", "close writer"]

@@ -12,7 +12,7 @@ import pytest
 import streamfactory
 from streamfactory.spi import ConfigError, SchemaMismatch
 from streamfactory.wiring.writing.changes import apply_changes
-from streamfactory.wiring.writing.routing import Router, unpack
+from streamfactory.wiring.writing.routing import ROUTING, Router, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,10 +97,10 @@ def test_keys_that_repeat_in_a_large_batch_are_stored_without_a_dictionary() -> 
     ids = [n % 3 for n in range(3000)]
     rows = changes(id=ids, word=["a"] * len(ids), _change=["insert"] * len(ids))
     router = Router(lambda _: 2, 0, ["id"])
-    routed = router.key_of(unpack(rows))
+    routed = router.key_of(unpack(rows, ROUTING))
     assert routed is not None
     assert pa.types.is_dictionary(routed.type)
-    key = apply_changes(unpack(rows), "_change", router)[0].special["_key"]
+    key = apply_changes(unpack(rows, ROUTING), "_change", router)[0].special["_key"]
     assert key.type == pa.binary()
     assert key.to_pylist() == [str(one).encode() for one in ids]
 

@@ -139,6 +139,7 @@ def test_an_author_who_keeps_none_meets_none(
     with closing(scripted().writer(rows.schema)) as writer:
         schema = writer.context.schema
         writer.write(rows)
+        writer.abort()
     plain = {"word": pa.string(), "deep": deep(pa.string())}
     assert schema == pa.schema(plain)
     (outgoing,) = script.written

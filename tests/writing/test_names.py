@@ -10,7 +10,7 @@ import pytest
 
 import streamfactory
 from streamfactory.arrowlog import message_schema
-from streamfactory.spi import ConfigError, SchemaMismatch
+from streamfactory.spi import SchemaMismatch
 from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
@@ -124,10 +124,13 @@ def test_topic_without_columns_is_a_typed_error_on_reading(
     assert "write the rows again" in str(caught.value)
 
 
-def test_column_that_metadata_has_as_well_is_a_mistake_of_the_configuration(
+def test_column_of_the_topic_hides_the_metadata_column_of_its_name(
     topics: MemoryLogStore, properties: dict[str, str]
 ) -> None:
     topics.create("clicks", pa.schema({"_offset": pa.int64()}))
+    with streamfactory.open_sink(properties) as sink:
+        sink.put(pa.table({"_offset": [70]}))
     more: Any = {**properties, "metadata.columns": "true"}
-    with pytest.raises(ConfigError), streamfactory.open(more) as stream:
-        stream.to_reader()
+    with streamfactory.open(more) as stream:
+        (row,) = pa.table(stream).to_pylist()
+    assert row == {"_offset": 70, "_topic": "clicks", "_partition": 0}

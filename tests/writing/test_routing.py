@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -12,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamfactory.spi import ContractBroken, SchemaMismatch
+from streamfactory.spi import ContractBroken, SchemaMismatch, envelope_schema
 from streamfactory.spi.ddl import type_text
-from streamfactory.wiring.writing.routing import Router, unpack
+from streamfactory.wiring.writing.routing import ROUTING, Router, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +39,7 @@ def partitions_of(key: pa.Array, count: int = 7) -> dict[int, int]:
     """Where each row goes, by its number; rows without a key go to 3."""
     rows = pa.record_batch({"n": range(len(key)), "key": key})
     router = Router(lambda _: count, 3, ["key"])
-    parcel = unpack(rows)
+    parcel = unpack(rows, ROUTING)
     return {
         n: out.partition
         for out in router.route(parcel, router.key_of(parcel))
@@ -155,14 +154,14 @@ def test_a_key_is_the_same_key_in_every_type_of_text(kind: pa.DataType) -> None:
             else plain.cast(kind)
         )
     assert keys.type.equals(kind)
-    parcel = unpack(batch(n=[0, 1, 2], _key=keys))
+    parcel = unpack(batch(n=[0, 1, 2], _key=keys), ROUTING)
     router = Router(lambda _: 97, 0)
     found = {
         row["n"]: out.partition
         for out in router.route(parcel, router.key_of(parcel))
         for row in out.rows.to_pylist()
     }
-    plain = unpack(batch(n=[0, 1, 2], _key=["abc", "def", "xyz"]))
+    plain = unpack(batch(n=[0, 1, 2], _key=["abc", "def", "xyz"]), ROUTING)
     assert found == {
         row["n"]: out.partition
         for out in router.route(plain, router.key_of(plain))
@@ -224,7 +223,7 @@ def test_several_key_columns_of_any_scalar_type_are_one_key() -> None:
     router = Router(lambda _: 1000, 0, ["text", "octets", "number", "day"])
     day = datetime(2026, 1, 2, tzinfo=UTC).date()
     rows = batch(text=["a"], octets=[b"\xff"], number=[7], day=[day])
-    key = router.key_of(unpack(rows))
+    key = router.key_of(unpack(rows, ROUTING))
     assert key is not None
     assert key.to_pylist() == [b"a\0\xff\x007\x002026-01-02"]
 
@@ -243,7 +242,7 @@ def test_key_column_that_cannot_be_one_is_named(
     rows: dict[str, Any], complaint: str
 ) -> None:
     with pytest.raises(SchemaMismatch) as caught:
-        Router(lambda _: 2, 0, ["name"]).key_of(unpack(batch(**rows)))
+        Router(lambda _: 2, 0, ["name"]).key_of(unpack(batch(**rows), ROUTING))
     assert caught.value.what == complaint
 
 
@@ -271,7 +270,7 @@ def test_routing_loses_nothing_and_keeps_order_within_partition_and_topic(
             "_key": pa.array([str(n) for n in range(len(places))], pa.string()),
         }
     )
-    parcel = unpack(rows)
+    parcel = unpack(rows, ROUTING | {"_topic"})
     found: dict[tuple[int, str], list[int]] = {}
     for out in Router(lambda _: 7, 0).route(parcel, parcel.special["_key"]):
         assert out.topic is not None
@@ -294,6 +293,7 @@ def test_each_topic_of_a_sink_has_its_own_number_of_partitions(
     rows = batch(n=[1, 2, 3], _topic=["wide", "narrow", "wide"], _key=["abc"] * 3)
     with closing(scripted().writer(rows.schema)) as writer:
         writer.write(rows)
+        writer.abort()
     assert [(o.topic, o.partition) for o in script.written] == [
         ("wide", 479470107 % 100),
         ("narrow", 479470107 % 2),
@@ -315,39 +315,42 @@ def test_topic_that_is_null_is_refused(
     assert script.written == []
 
 
-def test_what_a_sink_cannot_store_is_dropped_with_one_warning_for_each_and_counted(
-    sink_factory: Callable[..., Sink],
-    contents: Callable[..., dict[int, list[Any]]],
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize("name", ["_topic", "_headers", "_timestamp", "_offset"])
+def test_column_that_routes_nothing_here_is_a_column_of_the_rows(
+    sink_factory: Callable[..., Sink], name: str
 ) -> None:
-    stamp = datetime(2026, 1, 2, tzinfo=UTC)
-    headers = pa.array([[{"key": "a", "value": b"1"}]])
-    rows = batch(
-        n=[1], _key=["k"], _timestamp=[stamp], _headers=headers, _topic=["elsewhere"]
-    )
+    rows = batch(n=[1], **{name: ["mine"]})
+    with sink_factory({"stream.memory.topic.name": "other"}) as sink:
+        sink.put(rows)
+        assert sink.schema == rows.schema
     sink = sink_factory()
+    sink.put(batch(n=[1]))
+    with pytest.raises(SchemaMismatch) as caught:
+        sink.put(rows)
+    assert caught.value.what == f"column {name!r} is not in the declared schema"
+    assert caught.value.remedy == "write the columns of topic 'clicks': n bigint"
+
+
+def test_messages_refuse_a_column_that_their_type_does_not_store(
+    scripted: Callable[..., Sink], script: Any
+) -> None:
+    script.carries, script.schema = frozenset({"_key"}), envelope_schema()
+    rows = pa.record_batch({"value": [b"1"], "_key": ["k"], "_topic": ["t"]})
+    sink = scripted({"stream.scripted.decoder.class.name": "raw"})
+    with pytest.raises(SchemaMismatch, match="_topic"):
+        sink.writer(rows.schema)
+    assert script.written == []
+
+
+def test_a_time_without_zone_is_no_timestamp(
+    scripted: Callable[..., Sink], script: Any
+) -> None:
+    script.carries, script.schema = frozenset({"_timestamp"}), envelope_schema()
+    stamp = datetime(2026, 1, 2)  # noqa: DTZ001 - the point
+    rows = pa.record_batch({"value": [b"1"], "_timestamp": [stamp]})
+    sink = scripted({"stream.scripted.decoder.class.name": "raw"})
     with (
-        caplog.at_level(logging.WARNING, "streamfactory"),
         closing(sink.writer(rows.schema)) as writer,
-    ):
-        writer.write(rows)
-        writer.write(rows)
-        message = writer.commit()
-    assert [record.getMessage() for record in caplog.records] == [
-        f"stream 'memory:clicks': the sink cannot store the column {name}, "
-        "which is dropped"
-        for name in ("_key", "_headers", "_timestamp", "_topic")
-    ]
-    assert writer.counters.dropped_columns == 8
-    with closing(sink.committer()) as committer:
-        committer.commit(0, [message])
-    assert contents() == {0: [1, 1]}
-
-
-def test_a_time_without_zone_is_no_timestamp(sink_factory: Callable[..., Sink]) -> None:
-    rows = batch(n=[1], _timestamp=[datetime(2026, 1, 2)])  # noqa: DTZ001 - the point
-    with (
-        closing(sink_factory().writer(rows.schema)) as writer,
         pytest.raises(SchemaMismatch) as caught,
     ):
         writer.write(rows)
@@ -393,7 +396,7 @@ def test_an_epoch_that_is_tried_again_goes_to_the_same_partitions(
     for _ in range(5):
         sink = sink_factory(PARTITIONS)
         with closing(sink.writer(batch(n=[1]).schema, writer_id="w", epoch=7)) as one:
-            routed = one._router.route(unpack(batch(n=[1])), None)
+            routed = one._router.route(unpack(batch(n=[1]), ROUTING), None)
             homes.add(routed[0].partition)
     assert len(homes) == 1
 

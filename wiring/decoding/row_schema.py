@@ -18,7 +18,7 @@ from streamfactory.wiring.decoding.deadletters import EVIDENCE
 from streamfactory.wiring.decoding.typed_rows import OLDER_REMEDY, REMEDY
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from streamfactory.spi import Fetched, Partition
     from streamfactory.wiring.decoding.stage import DecodeStage
@@ -44,21 +44,24 @@ def metadata_fields(
     headers: bool,
     tombstones: bool = False,
     key: pa.DataType | None = None,
+    own: Collection[str] = (),
 ) -> list[pa.Field]:
     """Return the metadata columns that a stream can have.
 
     Args:
         source: Schema of the consumers' rows.
+        own: Columns of the stream itself: each hides the metadata column of its name.
         headers: Whether ``_headers`` is included.
         tombstones: Whether ``_tombstone`` is included.
         key: Type of ``_key``, if keys are decoded.
     """
-    if not source.equals(envelope_schema()):
-        return [*METADATA_FIELDS]
-    time, raw_key = ENVELOPE_FIELDS
-    own = [time, raw_key if key is None else raw_key.with_type(key)]
-    own += [_HEADERS] if headers else []
-    return [*METADATA_FIELDS, *own, *([_TOMBSTONE] if tombstones else [])]
+    fields = [*METADATA_FIELDS]
+    if source.equals(envelope_schema()):
+        time, raw_key = ENVELOPE_FIELDS
+        fields += [time, raw_key if key is None else raw_key.with_type(key)]
+        fields += [_HEADERS] if headers else []
+        fields += [_TOMBSTONE] if tombstones else []
+    return [field for field in fields if field.name not in own]
 
 
 @final
@@ -91,7 +94,8 @@ class Shaper:
         self._base = base
         self._known = frozenset(base.names)
         self._names = list(base.names if fields is None else fields)
-        self._added = [field.name for field in added]
+        self.added = tuple(field.name for field in added)
+        """Columns that the stream itself does not have."""
         self.schema = pa.schema([*(base.field(name) for name in self._names), *added])
         """The schema of every batch."""
         self._declared = Conformer(self.schema)
@@ -184,7 +188,7 @@ class Shaper:
                 offsets = offsets.take(source)
         elif self._typed is not None:
             shaped, offsets = self._typed.fit(rows, offsets, start)
-        if self._added or len(self._names) != shaped.num_columns:
+        if self.added or len(self._names) != shaped.num_columns:
             if keys is not None:
                 rows = rows.set_column(0, pa.field("key", keys.type), keys)
             shaped = self._assemble(rows, shaped, source, offsets, start, partition)
@@ -208,7 +212,7 @@ class Shaper:
         # Unselected columns are dropped here; `Conformer` reports unknown ones.
         kept = [n for n in have if n in self._names or n not in self._known]
         columns = {name: shaped.column(name) for name in kept}
-        for name in self._added:
+        for name in self.added:
             if name == "_topic":
                 column = pa.repeat(pa.scalar(partition.topic, pa.string()), count)
             elif name == "_partition":

@@ -168,12 +168,6 @@ WRITE_DRAINED: Final = _counter(
     "rows",
     _STREAM,
 )
-WRITE_DROPPED_COLUMNS: Final = _counter(
-    "write.dropped.columns",
-    "Columns of the framework that the sink cannot store, once for each batch.",
-    "columns",
-    _STREAM,
-)
 COMMITS: Final = _counter(
     "commit.epochs", "Epochs that a committer made visible.", "epochs", _STREAM
 )

@@ -146,7 +146,8 @@ class Source:
         """Where partitions ended when their first readers were created."""
         self._closing = ExitStack()
         self._closed = threading.Event()
-        self._schema: pa.Schema | None = None
+        self._shaped: tuple[pa.Schema, frozenset[str]] | None = None
+        """The schema, and the columns that are added."""
         self._settings = ReaderSettings(
             stream=self.config.name,
             timeout=self.config["fetch.timeout.millis"] / 1000,
@@ -179,11 +180,27 @@ class Source:
             SchemaUnknown: config.
             ConfigError: config; a selected column does not exist.
         """
-        if self._schema is None:
+        return self._shape[0]
+
+    @property
+    def added_columns(self) -> frozenset[str]:
+        """Columns of the schema that the stream itself does not have.
+
+        Metadata columns, except those that a column of the stream hides, and the
+        evidence of dead letters.
+
+        Raises:
+            StreamError: See `schema`.
+        """
+        return self._shape[1]
+
+    @property
+    def _shape(self) -> tuple[pa.Schema, frozenset[str]]:
+        if self._shaped is None:
             shaper = self.shaper(Partition("schema", 0))
             shaper.close()
-            self._schema = shaper.schema
-        return self._schema
+            self._shaped = shaper.schema, frozenset(shaper.added)
+        return self._shaped
 
     @property
     def opening(self) -> bytes | None:
@@ -259,6 +276,8 @@ class Source:
                 headers=headers,
                 tombstones=self.config["includeTombstones"],
                 key=key,
+                # Dead letters need the place of each row: nothing hides it.
+                own=() if self._policy.evidence else base.names,
             )
         if stage is not None and self._policy.evidence:
             added += EVIDENCE

@@ -32,8 +32,6 @@ class WriteCounters:
     """Rows not written, for their epoch is there already."""
     unread: int = 0
     """Rows not written, for the reader has finished."""
-    dropped_columns: int = 0
-    """Framework columns that the sink cannot store, once for each batch."""
 
 
 @dataclass(slots=True)
@@ -82,7 +80,6 @@ _METRICS: Final[dict[type, tuple[tuple[Metric, str], ...]]] = {
         (v.WRITE_SECONDS, "seconds"),
         (v.WRITE_FAILURES, "failures"),
         (v.WRITE_DRAINED, "drained"),
-        (v.WRITE_DROPPED_COLUMNS, "dropped_columns"),
     ),
     CommitCounters: (
         (v.COMMITS, "commits"),

@@ -13,7 +13,6 @@ from streamfactory.wiring.core.clock import Clock
 from streamfactory.wiring.core.guard import Guard
 from streamfactory.wiring.reading.metadata import Metadata
 from streamfactory.wiring.reading.source import unique_client_id
-from streamfactory.wiring.writing.routing import SPECIAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,7 +68,8 @@ def ensure_topic(
         raise Unsupported(msg, stream=config.name, remedy=remedy)
     stored = sink.schema
     if stored is None:
-        plain = pa.schema([field for field in schema if field.name not in SPECIAL])
+        special = sink.framework_columns
+        plain = pa.schema([field for field in schema if field.name not in special])
         check_columns(plain)
         stored = sink.canonical(plain)
     elif stored.equals(envelope_schema()):

@@ -172,6 +172,7 @@ class Epochs(Closing):
             last.callback(self._committer.close)
             if self._writer is not None:
                 last.callback(self._writer.close)
+                last.callback(self._writer.abort)
 
     def _open(self) -> Writer:
         if self._closed:

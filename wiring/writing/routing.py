@@ -13,13 +13,15 @@ import pyarrow.compute as pc
 from streamfactory.conversion.conform import check_names, conform
 from streamfactory.spi import Outgoing, SchemaMismatch, headers_type
 from streamfactory.spi.ddl import type_text
-from streamfactory.spi.producer import CARRIED_COLUMNS, TOMBSTONE
+from streamfactory.spi.producer import TOMBSTONE
 from streamfactory.wiring.writing.murmur import partition_of, stable_order
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
-SPECIAL: Final = ("_partition", TOMBSTONE, *CARRIED_COLUMNS)
+ROUTING: Final = frozenset({"_partition", "_key", TOMBSTONE})
+"""Columns that say where a row goes, or that its message has no value: of rows for any
+sink (rule W8)."""
 
 _KINDS: Final = {
     "_partition": pa.int32(),
@@ -67,8 +69,22 @@ class Parcel(NamedTuple):
         return Parcel(self.rows.slice(begin, size), special)
 
 
-def unpack(rows: pa.RecordBatch) -> Parcel:
-    """Separate the framework's columns from the rows.
+def framework_columns(carries: Collection[str], *, messages: bool) -> frozenset[str]:
+    """Return the columns of rows to write that are the framework's.
+
+    All others are columns of the rows, whatever their name: they are stored, or refused
+    like any column that the sink does not have.
+
+    Args:
+        carries: Columns that the sink's type stores with a message.
+        messages: Whether the sink stores messages; else it stores rows, and of these
+            columns its type can only have the one of topics.
+    """
+    return ROUTING.union(carries if messages else {"_topic"}.intersection(carries))
+
+
+def unpack(rows: pa.RecordBatch, special: frozenset[str]) -> Parcel:
+    """Separate the framework's columns, `framework_columns`, from the rows.
 
     Raises:
         SchemaMismatch: permanent; one of them has an invalid type, or two columns have
@@ -76,22 +92,21 @@ def unpack(rows: pa.RecordBatch) -> Parcel:
     """
     check_names(rows.schema)
     names = rows.schema.names
-    present = [name for name in SPECIAL if name in names]
-    if not present:
+    if special.isdisjoint(names):
         return Parcel(rows, {})
-    special = {name: _cast(name, rows.column(name)) for name in present}
+    found = {n: _cast(n, rows.column(n)) for n in names if n in special}
     kept = [name for name in names if name not in special]
-    return Parcel(rows.select(kept), special)
+    return Parcel(rows.select(kept), found)
 
 
-def check_unreserved(schema: pa.Schema) -> None:
+def check_unreserved(schema: pa.Schema, special: frozenset[str]) -> None:
     """Refuse a sink with a column that could not be written.
 
     Raises:
         SchemaMismatch: permanent; a column has the name of one of the framework's.
     """
-    for name in SPECIAL:
-        if name in schema.names:
+    for name in schema.names:
+        if name in special:
             msg = f"the sink has a column {name!r}, which is the name of a framework's"
             remedy = "write to a sink whose columns have other names"
             raise SchemaMismatch(msg, remedy=remedy)

@@ -8,7 +8,7 @@ forgotten.
 from __future__ import annotations
 
 import uuid
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, final
 
@@ -62,7 +62,11 @@ from streamfactory.wiring.writing.committer import Committer
 from streamfactory.wiring.writing.files import FileWriters
 from streamfactory.wiring.writing.keys import KeyColumns, KeyEncoder
 from streamfactory.wiring.writing.producer import Producer
-from streamfactory.wiring.writing.routing import SPECIAL, check_unreserved, home_of
+from streamfactory.wiring.writing.routing import (
+    check_unreserved,
+    framework_columns,
+    home_of,
+)
 from streamfactory.wiring.writing.writer import Target, Writer
 
 if TYPE_CHECKING:
@@ -157,6 +161,13 @@ class Sink(Closing):
         return declared_schema(
             self.config, dictionaries=self.producer.keeps_dictionaries
         )
+
+    @property
+    def framework_columns(self) -> frozenset[str]:
+        """The columns of rows to write that say what is done with a row (rule W8)."""
+        schema = self.schema
+        messages = schema is not None and schema.equals(envelope_schema())
+        return framework_columns(self.factory.CARRIES, messages=messages)
 
     @takes(schema=SCHEMA)
     def canonical(self, schema: pa.Schema) -> pa.Schema:
@@ -289,6 +300,9 @@ class Sink(Closing):
         rows are always written, as the writer's next one. Threads that put as one
         writer take turns; consecutive puts within a second claim the writer once.
 
+        The columns ``_partition`` and ``_key`` say where a row goes; all others are
+        stored, or refused.
+
         Args:
             rows: All rows of the epoch: an Arrow table, batch or reader, a data frame
                 of pandas or Polars, a relation of DuckDB, a dictionary of columns, or a
@@ -341,7 +355,7 @@ class Sink(Closing):
             number = (0 if last is None else last + 1) if epoch is None else epoch
             written = False
             if last is None or number >= last:
-                writer = self.writer(
+                with self.writer(
                     rows.schema,
                     writer_id=writer_id,
                     epoch=number,
@@ -349,8 +363,7 @@ class Sink(Closing):
                     committer=committer,
                     # A stream that stores nothing may hold the rows beyond this call.
                     shared=not self.claims.durable,
-                )
-                with closing(writer):
+                ) as writer:
                     for batch in rows.batches:
                         writer.write(batch)
                     staged = [writer.commit()]
@@ -432,10 +445,12 @@ class Sink(Closing):
         changes = change_column(self.config)
         if changes is not None:
             check_changes(self.config, schema, wanted, carries)
-        left = {*SPECIAL, changes}
+        messages = wanted is not None and wanted.equals(envelope_schema())
+        special = framework_columns(carries, messages=messages)
+        left = {*special, changes}
         plain = pa.schema([field for field in schema if field.name not in left])
-        if wanted is not None and wanted.equals(envelope_schema()):
-            stored = pa.schema([wanted.field("value")])
+        if messages:
+            stored = pa.schema([envelope_schema().field("value")])
             rows = stored
             if self._encodes():
                 # without columns, `raw` would read rows as tombstones
@@ -445,11 +460,10 @@ class Sink(Closing):
             self._refuse_decoder()
             check_columns(plain)
             stored = rows = self.canonical(plain) if wanted is None else wanted
-            check_unreserved(stored)
-            carries &= {"_topic"}
+            check_unreserved(stored, special)
         # Checked here, not with the first rows: an empty table must fit as well.
         self.producer.call(lambda: conform(empty_rows(plain), rows))
-        return Target(rows, stored, carries)
+        return Target(rows, stored, special, carries & special)
 
     def _refuse_decoder(self) -> None:
         if self._descriptor is not None:

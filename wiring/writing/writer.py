@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
@@ -29,6 +30,7 @@ from streamfactory.spi import (
     headers_type,
 )
 from streamfactory.spi.waits import wait_in_slices
+from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.decoding.deadletters import varying_columns
 from streamfactory.wiring.metrics.registry import registry
@@ -60,13 +62,19 @@ class Target:
     """The schema that rows must fit."""
     stored: pa.Schema
     """The stored schema: the same, or one column of encoded messages."""
+    special: frozenset[str]
+    """The framework's columns, which are not among the rows: `framework_columns`."""
     carries: frozenset[str]
-    """The framework's columns that are stored."""
+    """Those of them that are stored with each row."""
 
 
 @final
-class Writer:
+class Writer(Closing):
     """Writes the rows of one attempt. One thread writes; any thread may close.
+
+    At the end of a ``with`` block it is closed; after an error in the block it is
+    aborted. A writer with rows that is closed or dropped without `commit` or `abort`
+    warns: a ``ResourceWarning`` has the number of rows that are not written.
 
     Args:
         producer: Calls the backend.
@@ -111,7 +119,6 @@ class Writer:
         self._state = "open"
         self._busy = threading.Lock()
         self._closing = threading.Event()
-        self._warned: set[str] = set()
         keys = producer.config.get("producer.key.columns", ())
         self._router = Router(producer.partition_count, home, keys)
         self._changes = change_column(producer.config)
@@ -193,7 +200,11 @@ class Writer:
         """Close; aborts an uncommitted attempt. May be called twice.
 
         Wakes a blocked write of another thread.
+
+        Warns:
+            ResourceWarning: Rows were written, and neither committed nor aborted.
         """
+        self._warn_of_uncommitted()
         self._closing.set()
         if not self._busy.acquire(blocking=False):
             self._wake()
@@ -213,6 +224,25 @@ class Writer:
                 self._abort()
         finally:
             self._busy.release()
+
+    def __exit__(self, *error: object) -> None:
+        if error[0] is not None:
+            with self._busy:
+                self._give_up()
+        self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_author"):  # else it was not created
+            self._warn_of_uncommitted()
+
+    def _warn_of_uncommitted(self) -> None:
+        """Warn if rows were written that are not going to be committed."""
+        rows, open_ = self.counters.rows, self._state == "open"
+        if open_ and rows and self._author is not None and not self._closing.is_set():
+            text = f"stream {self._producer.config.name!r}: {rows} rows were written "
+            text += "and never committed: call commit(), and pass what it returns to "
+            text += "the committer; or abort()"
+            warnings.warn(text, ResourceWarning, stacklevel=3, source=self)
 
     def _take(self, rows: pa.RecordBatch) -> None:
         if self._shared:
@@ -250,7 +280,7 @@ class Writer:
         if self._plain is not None and rows.schema.equals(self._plain):
             parcel = Parcel(rows, {})
         else:
-            parcel = unpack(rows)
+            parcel = unpack(rows, self._target.special)
             self._plain = None if parcel.special else rows.schema
         deleted = None
         if self._changes is not None:
@@ -281,8 +311,6 @@ class Writer:
         if self._author is None or not parcel.rows.num_rows:
             return ()
         key = self._router.key_of(parcel)
-        if parcel.special:
-            self._count_unstorable(parcel)
         rows, special = parcel.rows, dict(carried)
         if "_partition" in parcel.special:
             special["_partition"] = parcel.special["_partition"]
@@ -290,7 +318,7 @@ class Writer:
             rows = without_values(rows, deleted, self._values_of)
         elif self._encoder is not None:
             rows = self._values_of(rows)
-        if "_headers" in rows.schema.names:
+        if self._encoder is not None and "_headers" in rows.schema.names:
             made = rows.column("_headers")
             special["_headers"] = merged_headers(special.get("_headers"), made)
             rows = rows.select(["value"])
@@ -367,16 +395,6 @@ class Writer:
                 self._producer.call(author.wake)
             except Unsupported:
                 return  # its writes do not block indefinitely
-
-    def _count_unstorable(self, parcel: Parcel) -> None:
-        for name in ("_key", "_headers", "_timestamp", "_topic"):
-            if name not in parcel.special or name in self._target.carries:
-                continue
-            self.counters.dropped_columns += 1
-            if name not in self._warned:
-                self._warned.add(name)
-                what = "the sink cannot store the column %s, which is dropped"
-                log.warning("stream %r: " + what, self._producer.config.name, name)
 
     def _check_open(self) -> None:
         if self._closing.is_set() or self._state != "open":
