@@ -1,7 +1,7 @@
 """Arrow batches in message frames: limits before allocation, validation before use.
 
 A sequenced message has the schema in its first frame and one batch, as an IPC message,
-in its last. A plain Arrow message is one complete IPC stream.
+in the others. A plain Arrow message is one complete IPC stream.
 """
 
 from __future__ import annotations
@@ -65,6 +65,25 @@ class BatchReader:
         self._validator = BatchValidator(schema)
         self._holder.meet(schema)
         self._text, self._schema = text, schema
+
+    def joined(self, frames: Sequence[bytes | zmq.Frame]) -> memoryview:
+        """The body of a sequenced message; copied where it has several frames.
+
+        Raises:
+            CorruptData: data_loss; there is none.
+            MessageTooLarge: permanent; it is over its limit.
+        """
+        parts = [view_of(frame) for frame in frames]
+        if not parts:
+            msg = "a sequence frame is followed by 0 frames instead of one or more"
+            raise self._limits.corrupt(msg)
+        if len(parts) == 1:
+            return parts[0]
+        total, limits = sum(map(len, parts)), self._limits
+        if total > limits.metadata + limits.message:
+            option = "max.message.bytes"
+            raise too_large(total, option, limits.message, "a message")
+        return memoryview(b"".join(parts))
 
     def read(self, frame: memoryview) -> tuple[pa.RecordBatch, int]:
         """One batch, not validated yet, and its bytes, decompressed.

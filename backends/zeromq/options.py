@@ -188,6 +188,12 @@ OPTIONS: Final = (
 )
 
 
+_LONGEST_FRAME: Final = 1024 * 1024
+_SHORTEST_FRAME: Final = 16 * 1024
+_SLOWEST: Final = 64 * 1024
+"""Bytes a second of the slowest link whose frames arrive within three heartbeats."""
+
+
 class Settings(LiveSettings):
     """Settings of sockets, in seconds and bytes."""
 
@@ -200,3 +206,7 @@ class Settings(LiveSettings):
         self.is_plain = config["framing"] == "plain"
         self.heartbeat: int = config["heartbeat.millis"]
         """Milliseconds."""
+        beats = 3 * self.heartbeat * _SLOWEST // 1000 or _LONGEST_FRAME
+        self.frame = max(_SHORTEST_FRAME, min(_LONGEST_FRAME, beats))
+        """Bytes of a frame with rows, and of a message with several. libzmq takes a
+        peer for alive with each complete frame within three heartbeats."""

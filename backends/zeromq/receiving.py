@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import zmq
 
 from streamfactory.backends.zeromq.answering import SenderReplies
-from streamfactory.backends.zeromq.bodies import BatchReader, bytes_of, view_of
+from streamfactory.backends.zeromq.bodies import BatchReader, bytes_of
 from streamfactory.backends.zeromq.joining import Backlog
 from streamfactory.backends.zeromq.numbering import (
     MergedNumbers,
@@ -387,10 +387,7 @@ class ReceivingReader(PartitionReader):
     def _read(
         self, header: Header, bodies: list[bytes | zmq.Frame]
     ) -> tuple[pa.RecordBatch, int]:
-        if len(bodies) != 1:
-            msg = f"a sequence frame is followed by {len(bodies)} frames instead of one"
-            raise self._limits.corrupt(msg)
-        rows, size = self._reader.read(view_of(bodies[0]))
+        rows, size = self._reader.read(self._reader.joined(bodies))
         if rows.num_rows != header.next - header.first:
             count = header.next - header.first
             msg = f"a batch of {rows.num_rows} rows has sequence numbers for {count}"

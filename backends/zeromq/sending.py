@@ -14,7 +14,7 @@ from streamfactory.arrowlog.messages import message_schema, stored_messages
 from streamfactory.backends.zeromq.options import DEALER_ROUTER, PUB_SUB, PUSH_PULL
 from streamfactory.backends.zeromq.plain import messages_of
 from streamfactory.backends.zeromq.protocol import Header, Kind
-from streamfactory.backends.zeromq.transport import LONGEST_BATCH, MonitoredSocket
+from streamfactory.backends.zeromq.transport import MonitoredSocket
 from streamfactory.live.options import seconds
 from streamfactory.live.schemas import check_rows
 from streamfactory.live.writing import PartitionWriter, check_woken
@@ -182,16 +182,16 @@ class SendingWriter(PartitionWriter):
             check_rows(schema, self._schema)
 
     def _bodies(self, rows: pa.RecordBatch) -> Iterator[tuple[int, memoryview]]:
-        """Encode rows as messages of at most `LONGEST_BATCH`, unless of one row."""
-        count = rows.num_rows
+        """Encode rows as messages of at most one frame, unless of one row."""
+        count, longest = rows.num_rows, self._settings.frame
         at = 0
         while at < count:
             some = count - at
-            if some * self._row_size > LONGEST_BATCH:
-                some = max(1, int(LONGEST_BATCH / self._row_size))
+            if some * self._row_size > longest:
+                some = max(1, int(longest / self._row_size))
             body = rows.slice(at, some).serialize()
             self._row_size = body.size / some
-            if body.size > LONGEST_BATCH and some > 1:
+            if body.size > longest and some > 1:
                 continue  # retry with the measured size of a row
             at += some
             yield some, memoryview(body)
@@ -202,8 +202,8 @@ class SendingWriter(PartitionWriter):
             kind, self.number, self._stream, after, first, behind, self._session
         ).pack()
         frames: Frames = [header + self._schema_text if len(body) else header]
-        if len(body):
-            frames.append(body)
+        size = self._settings.frame
+        frames += [body[at : at + size] for at in range(0, len(body), size)]
         return [*self._prefix(), *frames]
 
     def _prefix(self) -> Frames:

@@ -28,10 +28,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LONGEST_BATCH: Final = 1024 * 1024
-"""Bytes of a message with several rows. High-water marks are computed from it. A peer
-counts as alive with each complete message: one has to pass a slow link within the three
-intervals of `heartbeat.millis`."""
 _PLAIN_MESSAGE: Final = 16 * 1024
 """The same for messages with one record."""
 _CONTROL: Final = 64 * 1024
@@ -308,7 +304,7 @@ class MonitoredSocket:
 
 def high_water_mark(settings: Settings) -> int:
     """Messages that may be queued for a peer, from ``buffer.bytes``."""
-    each = _PLAIN_MESSAGE if settings.is_plain else LONGEST_BATCH
+    each = _PLAIN_MESSAGE if settings.is_plain else settings.frame
     return max(2, settings.buffer // each)
 
 

@@ -83,7 +83,7 @@ def header(schema: pa.Schema | None = SCHEMA, count: int = 1) -> bytes:
             "inconsistent numbers: 6, 6, 5",
         ),
         ([header()], CorruptData, "followed by 0 frames"),
-        ([header(), BODY, b""], CorruptData, "followed by 2 frames"),
+        ([header(), BODY, b"more"], CorruptData, "not an Arrow batch"),
         ([header(), b""], CorruptData, "not an Arrow message"),
         ([header(), b"no Arrow at all"], CorruptData, "instead of an Arrow message"),
         ([header(), BODY[:-8]], CorruptData, "not an Arrow batch"),

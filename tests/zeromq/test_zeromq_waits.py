@@ -10,18 +10,23 @@ from contextlib import closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pytest
 import zmq
 from tests.proving.ports import free_port
 from tests.zeromq.peers import DEADLINE, numbers_of, properties, rows
 
 import streamfactory
 from streamfactory.backends.zeromq.harness import ZeromqPublisherHarness
+from streamfactory.spi import MessageTooLarge
 from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.zeromq.peers import Peers
+
+    from streamfactory.wiring.writing.sink import Sink
 
 POLL = 0.25
 """Seconds after which a waiting writer looks at its timers."""
@@ -104,21 +109,56 @@ def slow_link(server: socket.socket, target: int, rate: float) -> list[None]:
     return accepted
 
 
+LONG = pa.record_batch({"text": [b"x" * 3_000_000]})
+"""A row that takes 3 seconds at the rate of the link: more than three heartbeats."""
+
+
+@pytest.mark.parametrize("sent", ["many rows", "one row", "one row, pub-sub"])
 def test_a_large_epoch_over_a_slow_link_is_not_cut_by_the_heartbeat(
-    peers: Peers,
+    peers: Peers, sent: str
 ) -> None:
+    pattern = "pub-sub" if "pub-sub" in sent else "dealer-router"
+    batch = rows(range(375_000)) if sent == "many rows" else LONG
     port, beat = free_port(), {"heartbeat__millis": "700"}
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
         accepted = slow_link(server, port, rate=1_000_000)
         place = f"tcp://127.0.0.1:{server.getsockname()[1]}"
-        reader = properties("dealer-router", bind=f"tcp://127.0.0.1:{port}", **beat)
-        reader["stream.zeromq.acknowledge"] = "fetched"
-        writer = properties("dealer-router", connect=place, **beat)
-        numbers = range(400_000)  # 3 MB: more than the 2.1 s of three intervals
-        peers.write(writer, lambda sink: sink.put(rows(numbers)))
+        reader = properties(pattern, bind=f"tcp://127.0.0.1:{port}", **beat)
+        writer = properties(pattern, connect=place, **beat)
+        if pattern == "dealer-router":
+            reader["stream.zeromq.acknowledge"] = "fetched"
+        read = threading.Event()
+
+        def put(sink: Sink) -> None:
+            sink.put(batch)
+            # Closed earlier, the system would drop what it has not sent at a heartbeat.
+            assert read.wait(4 * DEADLINE)
+
+        peers.write(writer, put)
+        received = []
         with streamfactory.open(reader, follow=True) as source:
-            assert numbers_of(source, len(numbers))[0] == [*numbers]
+            deadline = time.monotonic() + 4 * DEADLINE
+            while sum(part.num_rows for part in received) < batch.num_rows:
+                assert time.monotonic() < deadline
+                found = source.next_batch(1.0)
+                received += [] if found is None else [found.rows]
             source.next_batch(0.1)  # acknowledges the rows
+            read.set()
             peers.join()
+        assert pa.Table.from_batches(received).equals(pa.Table.from_batches([batch]))
         assert len(accepted) == 1
+
+
+def test_parts_of_a_row_that_exceed_the_limit_together_are_refused(
+    peers: Peers,
+) -> None:
+    place = f"tcp://127.0.0.1:{free_port()}"
+    reader = properties("push-pull", bind=place, max__message__bytes="2M")
+    writer = properties("push-pull", connect=place)
+    peers.write(writer, lambda sink: sink.put(LONG))
+    with (
+        pytest.raises(MessageTooLarge, match=r"max\.message\.bytes is 2097152"),
+        streamfactory.open(reader, follow=True) as source,
+    ):
+        numbers_of(source, 1)
