@@ -10,18 +10,34 @@ import base64
 import json
 import tempfile
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 from flask import Blueprint, abort, g, redirect, render_template, request, url_for
 
-from streamfactory.spi import MisuseError, StreamError, TopicNotFound
+from streamfactory.engines.search.outputs import json_lines
+from streamfactory.spi import (
+    DecodeError,
+    MisuseError,
+    OffsetOutOfRange,
+    SchemaMismatch,
+    StreamError,
+    TopicNotFound,
+)
 from streamfactory.spi.ddl import parse_ddl
+from streamfactory.transfer.inputs import open_inputs
 from streamfactory.transfer.publishing import open_publisher
 from streamfactory.ui.asked import stream_name
-from streamfactory.ui.changes import Confirmed, ShownTopic, in_time, shown_before
+from streamfactory.ui.changes import (
+    Confirmed,
+    ShownTopic,
+    forget,
+    in_time,
+    shown_before,
+)
 from streamfactory.ui.messages import parse_place
 from streamfactory.ui.site import site
 from streamfactory.wiring.config.catalogue import Catalogue
@@ -29,9 +45,10 @@ from streamfactory.wiring.core.guard import masked_errors
 from streamfactory.wiring.core.shown import masked
 from streamfactory.wiring.topics.admin import open_admin
 from streamfactory.wiring.topics.trimming import apply_plan, plan_truncation
+from streamfactory.wiring.writing.routing import SPECIAL, special_field
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from werkzeug.wrappers import Response
 
@@ -44,6 +61,8 @@ administration = Blueprint("administration", __name__, url_prefix="/actions")
 
 KINDS: Final = ("create", "grow", "truncate", "delete", "produce")
 _MOST_PARTITIONS: Final = 10_000
+_PATIENCE: Final = 5.0
+"""Seconds that a row is parsed for."""
 _FORGOTTEN: Final = ("partitions", "facts", "lags", "configuration")
 
 
@@ -62,8 +81,9 @@ def change_topic() -> str | Response:
     confirming = "change" in form
     if confirming:
         asked = shown_before(form["change"], ShownTopic)
-        # Once: the same form sent twice writes a message twice.
-        g.session.changes.remove(asked)
+        # Once: the same form sent twice would write a message twice.
+        if not forget(asked):
+            abort(409, "This change is being made already.")
     else:
         names = ("kind", "stream", "text", "format")
         asked = ShownTopic(**{name: form.get(name, "") for name in names})
@@ -72,7 +92,11 @@ def change_topic() -> str | Response:
             raise MisuseError(msg, remedy=f"use one of {', '.join(KINDS)}")
     definition = Catalogue().get(asked.stream)
     confirmed = _confirmed(asked) if confirming else None
-    what, details, seen = in_time(lambda: _planned(asked, confirmed), confirmed)
+    try:
+        what, details, seen = in_time(lambda: _planned(asked, confirmed), confirmed)
+    except (SchemaMismatch, OffsetOutOfRange, DecodeError) as error:
+        # What the client gave does not fit: no failure of the server.
+        raise MisuseError(error.what, remedy=error.remedy) from error
     if confirmed is not None:
         return redirect(url_for("pages.stream", name=definition.name), 303)
     shown = replace(asked, seen=seen)
@@ -111,7 +135,7 @@ def _planned(
                 msg = "the topic has changed since it was shown"
                 raise MisuseError(msg, remedy="go back, and look again")
             confirmed.perform(admin.config.mask(what), make)
-        safe = masked([what, details], admin.config.mask)
+        safe = masked([what, [f"Topic: {admin.topic}", *details]], admin.config.mask)
         return safe[0], safe[1], seen
 
 
@@ -139,7 +163,7 @@ def _create(admin: Admin, asked: ShownTopic) -> Plan:
         raise MisuseError(msg, stream=asked.stream, remedy="grow it, or delete it")
     details = ["Undecoded messages" if schema is None else f"Columns: {schema}"]
     details += [f"Partitions: {partitions or 'as configured'}"]
-    what = f"created: the topic {admin.topic}"
+    what = "created"
     return what, details, there, lambda: admin.create(schema, partitions)
 
 
@@ -148,7 +172,7 @@ def _grow(admin: Admin, asked: ShownTopic) -> Plan:
     if wanted <= now:
         msg = f"the topic has {now} partitions: it can only grow"
         raise MisuseError(msg, stream=asked.stream, remedy="give a larger number")
-    what = f"grown: the topic {admin.topic} from {now} to {wanted} partitions"
+    what = f"grown from {now} to {wanted} partitions"
     details = ["Rows are not moved; later rows of a key may go to another partition."]
     return what, details, _seen(admin), lambda: admin.grow(wanted)
 
@@ -164,7 +188,7 @@ def _truncate(admin: Admin, asked: ShownTopic) -> Plan:
         for cut in plan.cuts
         if cut.rows
     ]
-    what = f"truncated: the topic {admin.topic} by {plan.rows} offsets"
+    what = f"truncated by {plan.rows} offsets"
     seen = json.dumps([_seen(admin), before])
     return what, details, seen, lambda: apply_plan(admin, plan)
 
@@ -181,22 +205,55 @@ def _delete(admin: Admin, asked: ShownTopic) -> Plan:
         admin.refuse_recreated(seen)
         admin.delete()
 
-    what = f"deleted: the topic {admin.topic} with {len(infos)} partitions"
+    what = f"deleted with {len(infos)} partitions"
     details = ["All its rows are deleted. Readers and writers of it fail from then on."]
     return what, details, _seen(admin), delete
 
 
 def _produce(admin: Admin, asked: ShownTopic) -> Plan:
-    line = _row(asked)
+    line, given = _row(asked)
+    schema = _schema_of(admin, given)
+    with _written(line) as path:
+        shown = line if schema is None else _parsed(path, schema)
 
     def produce() -> None:
-        with _written(line) as path:
-            definition = Catalogue().get(asked.stream)
-            with open_publisher(definition, [path], create=False) as publisher:
-                publisher.run(threading.Event())
+        definition = Catalogue().get(asked.stream)
+        with (
+            _written(line) as path,
+            open_publisher(
+                definition, [path], schema=schema, create=False
+            ) as publisher,
+        ):
+            publisher.run(threading.Event())
 
-    what = f"written to: the topic {admin.topic}, one message"
-    return what, [line], _seen(admin), produce
+    what = "written to by hand: one message"
+    return what, [shown], _seen(admin), produce
+
+
+def _schema_of(admin: Admin, given: Mapping[str, Any]) -> pa.Schema | None:
+    """The columns of a row, with the metadata columns that it has; None if unknown."""
+    if admin.holds_messages:
+        return None
+    own = [one for one in admin.schema() if one.name in given]
+    return pa.schema([*own, *(special_field(one) for one in SPECIAL if one in given)])
+
+
+def _parsed(path: Path, schema: pa.Schema) -> str:
+    """A row as it will be written.
+
+    Raises:
+        StreamError: It does not fit.
+    """
+    with ExitStack() as stack:
+        (one,) = open_inputs([str(path)])
+        stack.callback(one.close)
+        one.columns(_PATIENCE)
+        one.expect(schema)
+        rows = one.read(_PATIENCE, 1 << 20)
+        if rows is None or rows.num_rows != 1:
+            msg = "the message is not one row"
+            raise MisuseError(msg, remedy="write one JSON object")
+        return next(json_lines(rows))
 
 
 _PLANS: Final[dict[str, Callable[[Admin, ShownTopic], Plan]]] = {
@@ -225,25 +282,25 @@ def _number(text: str) -> int:
     raise MisuseError(msg, remedy=f"give a number from 1 to {_MOST_PARTITIONS}")
 
 
-def _row(asked: ShownTopic) -> str:
-    """The row of a message as one line of JSON.
+def _row(asked: ShownTopic) -> tuple[str, dict[str, Any]]:
+    """The row of a message as one line of JSON, and its values by column.
 
     Raises:
         MisuseError: misuse; it is no object.
     """
     if asked.format == "text":
         value = base64.b64encode(asked.text.encode("utf-8", "surrogatepass"))
-        return json.dumps({"value": value.decode("ascii")})
+        found: Any = {"value": value.decode("ascii")}
+        return json.dumps(found), found
     try:
-        found: Any = json.loads(asked.text)
+        found = json.loads(asked.text)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         msg = "the row is no JSON object"
         raise MisuseError(msg, remedy='write {"column": value, ...}')
-    # As it was written: numbers keep their digits. A line break can be outside of
-    # texts only.
-    return " ".join(asked.text.split("\n")).replace("\r", " ")
+    # As it was written: numbers keep their digits. Line breaks are outside of texts.
+    return " ".join(asked.text.splitlines()), found
 
 
 @contextmanager
@@ -251,5 +308,9 @@ def _written(line: str) -> Iterator[Path]:
     """A file of one row, for as long as the block lasts."""
     with tempfile.TemporaryDirectory(prefix="streamfactory-") as folder:
         path = Path(folder, "row.jsonl")
-        path.write_text(f"{line}\n", encoding="utf-8")
-        yield path
+        path.write_text(f"{line}\n", encoding="utf-8", errors="backslashreplace")
+        try:
+            yield path
+        except StreamError as error:
+            error.what = error.what.replace(str(path), "the message")
+            raise

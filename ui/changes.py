@@ -175,6 +175,15 @@ def shown_before(key: str, kind: type[C]) -> C:
     raise MisuseError(msg, remedy="go back, and ask for it again")
 
 
+def forget(change: Shown | ShownTopic) -> bool:
+    """Forget a change that was shown; False if another request did that."""
+    try:
+        g.session.changes.remove(change)
+    except ValueError:
+        return False
+    return True
+
+
 def in_time(function: Callable[[], T], confirmed: Confirmed | None) -> T:
     """Plan a change, or make it, and wait for a limited time.
 
