@@ -18,7 +18,13 @@ from streamfactory.spark.locating import locate, opened
 from streamfactory.spark.targets import open_groups
 from streamfactory.spi import MisuseError, Position, StreamError
 from streamfactory.transfer.replaying import open_replay
-from streamfactory.ui.changes import Confirmed, Shown, in_time, log_change
+from streamfactory.ui.changes import (
+    Confirmed,
+    Shown,
+    in_time,
+    log_change,
+    shown_before,
+)
 from streamfactory.ui.pipelines import find, pipelines
 from streamfactory.ui.site import site
 from streamfactory.wiring.config.catalogue import Catalogue
@@ -129,12 +135,7 @@ def _asked() -> Shown:
     if "change" not in form:
         names = ("place", "stream", "group", "pipeline")
         return Shown(**{name: form.get(name, "") for name in names})
-    kept: tuple[Shown, ...] = tuple(g.session.changes)
-    for one in kept:
-        if one.key == form["change"]:
-            return one
-    msg = "the change is not known any more: others were shown since"
-    raise MisuseError(msg, remedy="go back, and ask for it again")
+    return shown_before(form["change"], Shown)
 
 
 def _confirmed(

@@ -21,6 +21,7 @@ from streamfactory.spi import (
     UnknownStream,
 )
 from streamfactory.ui.actions import actions
+from streamfactory.ui.administration import administration
 from streamfactory.ui.browse import browse
 from streamfactory.ui.mapping import mapping
 from streamfactory.ui.pages import pages
@@ -77,6 +78,7 @@ def create_app(found: Site) -> Flask:
     app.add_url_rule("/log-out", "log_out", _log_out, methods=["POST"])
     app.register_blueprint(pages)
     app.register_blueprint(browse)
+    app.register_blueprint(administration)
     app.register_blueprint(mapping)
     app.register_blueprint(actions)
     return app
@@ -230,14 +232,10 @@ def _bytes(value: int | None) -> str:
     """A size for people."""
     if value is None:
         return ""
-    size = float(value)
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            break
-        size /= 1024
-    else:
-        unit = "TiB"
-    return f"{value:,} bytes" if unit == "bytes" else f"{size:,.1f} {unit}"
+    for unit, size in (("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if value >= 1 << size:
+            return f"{value / (1 << size):,.1f} {unit}"
+    return f"{value:,} bytes"
 
 
 def _ago(seconds: float | None) -> str:

@@ -1,4 +1,4 @@
-"""Changes of positions that a person confirms, and that may outlast the request."""
+"""Changes that a person confirms, and that may outlast the request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
-from streamfactory.spi import PositionRefused, StreamTimeout
+from flask import g
+
+from streamfactory.spi import MisuseError, PositionRefused, StreamTimeout
 from streamfactory.wiring.core.bounded import Hung, bounded
 from streamfactory.wiring.core.shown import all_of, printable
 
@@ -19,10 +21,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 """The result of the call."""
+C = TypeVar("C", "Shown", "ShownTopic")
+"""The kind of a change."""
 
 _SECONDS: Final = 30.0
 """For the plan of a change, and for its execution."""
-_OPERATION: Final = "the change of the position"
+_OPERATION: Final = "the change"
 
 _log = logging.getLogger("streamfactory.ui")
 
@@ -54,6 +58,23 @@ class Shown:
     """The position that it replaces, as JSON; None until it is planned."""
     key: str = field(default_factory=secrets.token_urlsafe)
     """By which the form that confirms it names it."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ShownTopic:
+    """A planned change of a topic, or a message, that a page shows."""
+
+    kind: str
+    """``create``, ``grow``, ``truncate``, ``delete`` or ``produce``."""
+    stream: str
+    text: str = ""
+    """What the client gave: columns, a number, a place, or a row."""
+    format: str = "json"
+    """Of a row."""
+    seen: str = ""
+    """What the change depends on, as it was shown."""
+    key: str = field(default_factory=secrets.token_urlsafe)
 
 
 @final
@@ -109,21 +130,58 @@ class Confirmed:
         if now.to_json() != self._shown:
             msg = "the position has changed since it was shown"
             raise PositionRefused(msg, remedy="go back, and look again")
+        self.perform(all_of(masks)(f"set to {after.to_json()}"), store)
+
+    def perform(self, what: str, function: Callable[[], object]) -> None:
+        """Make a change of any kind, and log its beginning and its outcome.
+
+        Args:
+            what: What is done, without secrets, after "is being": ``set to ...``.
+            function: Does it.
+
+        Raises:
+            StreamTimeout: transient; the change was given up.
+            StreamError: Of ``function``.
+        """
         if not self._decided.acquire(blocking=False):
             msg = f"{_OPERATION} was given up before it was made"
             raise StreamTimeout(msg, remedy="go back, and try again")
-        what = all_of(masks)(f"to {after.to_json()} by {self._client}")
-        self._log(f"is being set {what}")
-        outcome = f"was not set {what}, or not completely: look at the position"
+        verb, _, rest = what.partition(" ")
+        what = f"{rest} by {self._client}".lstrip()
+        self._log(f"is being {verb} {what}")
+        outcome = f"was not {verb} {what}, or not completely: look at it"
         try:
-            store()
-            outcome = f"was set {what}"
+            function()
+            outcome = f"was {verb} {what}"
         finally:
             self._log(outcome)
             self._ended()
 
     def _log(self, text: str) -> None:
         log_change(f"{self._title}: {text}", self._fields)
+
+
+def shown_before(key: str, kind: type[C]) -> C:
+    """The change of a key that the session of the request was shown.
+
+    Raises:
+        MisuseError: misuse; others were shown since, or there is none.
+    """
+    kept: tuple[object, ...] = tuple(g.session.changes)
+    for one in kept:
+        if isinstance(one, kind) and one.key == key:
+            return one
+    msg = "the change is not known any more: others were shown since"
+    raise MisuseError(msg, remedy="go back, and ask for it again")
+
+
+def forget(change: Shown | ShownTopic) -> bool:
+    """Forget a change that was shown; False if another request did that."""
+    try:
+        g.session.changes.remove(change)
+    except ValueError:
+        return False
+    return True
 
 
 def in_time(function: Callable[[], T], confirmed: Confirmed | None) -> T:
@@ -147,5 +205,5 @@ def in_time(function: Callable[[], T], confirmed: Confirmed | None) -> T:
             raise StreamTimeout(msg, remedy=remedy) from None
         msg = f"{_OPERATION}: the outcome is unknown, as it takes more than "
         msg += f"{_SECONDS:g} s"
-        remedy = "look at the position; the log says when the change has ended"
+        remedy = "look at it again; the log says when the change has ended"
         raise StreamTimeout(msg, remedy=remedy) from None

@@ -79,7 +79,7 @@ def searchable(column: pa.Array) -> pa.Array:
         return searchable(pc.run_end_decode(column))
     if types.is_struct(kind) and kind.num_fields:
         return _of_struct(column)
-    if types.is_map(kind) or types.is_nested(kind):
+    if types.is_nested(kind):
         return _of_list(column) if _is_list(kind) else json_text(column)
     return _of_scalars(column)
 
@@ -191,14 +191,15 @@ def _of_struct(column: pa.Array) -> pa.Array:
 
 def _is_list(kind: pa.DataType) -> bool:
     types = pa.types
-    return (
-        types.is_list(kind)
-        or types.is_large_list(kind)
-        or types.is_fixed_size_list(kind)
-        or types.is_list_view(kind)
-        or types.is_large_list_view(kind)
-        or types.is_map(kind)
+    kinds = (
+        types.is_list,
+        types.is_large_list,
+        types.is_fixed_size_list,
+        types.is_list_view,
+        types.is_large_list_view,
+        types.is_map,
     )
+    return any(one(kind) for one in kinds)
 
 
 def _of_list(column: pa.Array) -> pa.Array:

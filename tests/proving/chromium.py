@@ -170,6 +170,22 @@ class Chromium:
         root = self.call("DOM.getDocument")["root"]["nodeId"]
         return str(self.call("DOM.getOuterHTML", nodeId=root)["outerHTML"])
 
+    def evaluate(self, script: str) -> Any:
+        """The value of a script in the page; of a promise, its result."""
+        found = self.call(
+            "Runtime.evaluate",
+            expression=script,
+            awaitPromise=True,
+            returnByValue=True,
+        )
+        assert "exceptionDetails" not in found, found["exceptionDetails"]
+        return found["result"].get("value")
+
+    def prefer(self, scheme: str) -> None:
+        """The colours that the user prefers: ``light`` or ``dark``."""
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        self.call("Emulation.setEmulatedMedia", features=[feature])
+
     def resize(self, width: int, height: int) -> None:
         """The size of the screen, in pixels."""
         self.call(

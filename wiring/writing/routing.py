@@ -99,6 +99,11 @@ def unpack(rows: pa.RecordBatch, special: frozenset[str]) -> Parcel:
     return Parcel(rows.select(kept), found)
 
 
+def special_field(name: str) -> pa.Field:
+    """The field of a special column where rows are written as text."""
+    return pa.field(name, _KINDS.get(name, pa.string()))
+
+
 def check_unreserved(schema: pa.Schema, special: frozenset[str]) -> None:
     """Refuse a sink with a column that could not be written.
 
