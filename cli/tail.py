@@ -21,7 +21,7 @@ from streamfactory.cli.positions import read_start
 from streamfactory.cli.printing import JsonPrinter
 from streamfactory.cli.rows import Table
 from streamfactory.cli.status import Status
-from streamfactory.engines.scans import METADATA, check_columns
+from streamfactory.engines.scans import check_columns
 from streamfactory.engines.search.browsing import Browser, Limits
 from streamfactory.engines.search.outputs import FORMATS, RowWriter
 from streamfactory.engines.search.row_filter import RowFilter
@@ -178,7 +178,7 @@ def tail_command(
             mine=is_mine,
         )
         stack.callback(rotation.close)
-        names = _shown(configured, source.schema.names, columns)
+        names = _shown(configured, source, columns)
         show = _shower(
             pa.schema([source.schema.field(n) for n in names]), format, stack
         )
@@ -209,16 +209,17 @@ def _last(
 
 
 def _shown(
-    configured: Configured, names: Sequence[str], columns: tuple[str, ...] | None
+    configured: Configured, source: Source, columns: tuple[str, ...] | None
 ) -> list[str]:
     """The columns that are shown, of those that are read."""
     config = configured.config
+    names, metadata = source.schema.names, source.metadata_columns
     hidden = set[str]() if config["includeHeaders"] else {"_headers"}
     if not (config["metadata.columns"] or config["metadata.populate"]):
-        hidden = set(METADATA)
+        hidden = set(metadata)
     elif config["metadata.populate"]:
         hidden = set[str]()
-    wanted = None if columns is None else {*columns, *METADATA}
+    wanted = None if columns is None else {*columns, *metadata}
     kept = [n for n in names if n not in hidden and (wanted is None or n in wanted)]
     if columns is None:
         return kept

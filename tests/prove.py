@@ -26,6 +26,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 # A command's path is its own folder; its children look for the same names as pytest.
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -64,7 +65,10 @@ from tests.zeromq import proving as zeromq
 from tests.zoo import planting
 from tests.zoo import proving as zoo
 
-PATHS = {
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PATHS: Mapping[str, tuple[str, Any]] = {
     "steps": ("steps of the log", points),
     "processes": ("processes that share a log", crowd),
     "file": ("the file backend", backend),

@@ -45,7 +45,7 @@ from streamfactory.wiring.core.guard import masked_errors
 from streamfactory.wiring.core.shown import masked
 from streamfactory.wiring.topics.admin import open_admin
 from streamfactory.wiring.topics.trimming import apply_plan, plan_truncation
-from streamfactory.wiring.writing.routing import SPECIAL, special_field
+from streamfactory.wiring.writing.routing import special_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -235,7 +235,8 @@ def _schema_of(admin: Admin, given: Mapping[str, Any]) -> pa.Schema | None:
     if admin.holds_messages:
         return None
     own = [one for one in admin.schema() if one.name in given]
-    return pa.schema([*own, *(special_field(one) for one in SPECIAL if one in given)])
+    special = special_fields(given, admin.schema())
+    return pa.schema([*own, *special])
 
 
 def _parsed(path: Path, schema: pa.Schema) -> str:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from streamfactory.engines.scans import METADATA
 from streamfactory.engines.search.browsing import Browser, Limits, times_of
 from streamfactory.engines.search.columns import hidden, octets_text, searchable
 from streamfactory.engines.search.outputs import RowWriter
@@ -166,7 +165,8 @@ def message(name: str, topic: str, number: int, offset: int) -> Document:
             found["parts"].append([column, _whole(values, 0)])
         if not source.source_schema.equals(envelope_schema()):
             found["rows"] = _fields(raw, shown_columns(source))
-            found["parts"] = [one for one in found["parts"] if one[0] in METADATA]
+            metadata = source.metadata_columns
+            found["parts"] = [one for one in found["parts"] if one[0] in metadata]
         found = _masked(found, source)
     if not found["rows"]:
         try:
@@ -306,7 +306,8 @@ def shown_columns(source: Source) -> list[str]:
     names = source.schema.names
     if source.source_schema.equals(envelope_schema()) and not source.decodes:
         return [name for name in names if name not in _OWN and name != "key"]
-    return [name for name in names if name not in METADATA]
+    metadata = source.metadata_columns
+    return [name for name in names if name not in metadata]
 
 
 def message_document(one: Message, names: Sequence[str]) -> Document:

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import flight, parquet
 from tests.proving.generated import cases
-from tests.reading.test_conform_depth import arrays, is_same, kinds, neighbours
+from tests.reading.schema_pairs import arrays, is_same, kinds, neighbours
 
 import streamfactory
 from streamfactory.conversion.conform import conform, empty_rows

@@ -195,6 +195,11 @@ class Source:
         return self._shape[1]
 
     @property
+    def metadata_columns(self) -> frozenset[str]:
+        """Those of `added_columns` that say where a row comes from."""
+        return self.added_columns.difference(field.name for field in EVIDENCE)
+
+    @property
     def _shape(self) -> tuple[pa.Schema, frozenset[str]]:
         if self._shaped is None:
             shaper = self.shaper(Partition("schema", 0))

@@ -99,9 +99,16 @@ def unpack(rows: pa.RecordBatch, special: frozenset[str]) -> Parcel:
     return Parcel(rows.select(kept), found)
 
 
-def special_field(name: str) -> pa.Field:
-    """The field of a special column where rows are written as text."""
-    return pa.field(name, _KINDS.get(name, pa.string()))
+def special_fields(names: Collection[str], own: pa.Schema) -> list[pa.Field]:
+    """The framework's columns among those of a row that is written as text.
+
+    Args:
+        names: Columns of the row.
+        own: Columns of the topic: one of them is not the framework's.
+    """
+    known = ("_key", *_KINDS)
+    found = [name for name in known if name in names and name not in own.names]
+    return [pa.field(name, _KINDS.get(name, pa.string())) for name in found]
 
 
 def check_unreserved(schema: pa.Schema, special: frozenset[str]) -> None:

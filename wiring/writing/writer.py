@@ -119,8 +119,8 @@ class Writer(Closing):
         self._state = "open"
         self._busy = threading.Lock()
         self._closing = threading.Event()
-        keys = producer.config.get("producer.key.columns", ())
-        self._router = Router(producer.partition_count, home, keys)
+        columns = producer.config.get("producer.key.columns", ())
+        self._router = Router(producer.partition_count, home, columns)
         self._changes = change_column(producer.config)
         self._plain: pa.Schema | None = None
         """Schema of the last rows; None if they had columns of the framework."""
