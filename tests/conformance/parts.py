@@ -56,7 +56,7 @@ def run_part(harness: type[Any], cases: Iterable[Case[Bench]]) -> list[Result]:
 
 
 def check_live_writing(subject: Subject) -> None:
-    """Of the cases of writing, a type that only sends passes a few, and skips others."""
+    """Of the cases of writing, a type that only sends passes a few; others skip."""
     writing = [case for case in all_cases() if case.writing]
     results = list(run(subject, cases=writing))
     passed = {r.case.name for r in results if r.outcome is Outcome.PASSED}
