@@ -83,9 +83,8 @@ COMPONENTS: Final = {
 """What each expensive fixture starts."""
 _TIERS: Final = pytest.StashKey[frozenset[str]]()
 """The tiers that run a test."""
-_MARKED: Final = re.compile(
-    r"\bmark\.(?:long|repeated)\b|\bsample\(|\beach_(?:path|way)\b"
-)
+_MARKED: Final = re.compile(r"\bmark\.(?:long|repeated)\b|\bsample\(")
+"""What a file has whose tests may be long or repeated."""
 _GROUPS: Final = "|".join({one.group for one in FIXTURES.values() if one.group})
 _GROUP: Final = re.compile(rf"@(?:{_GROUPS})(?:-\d)?$")
 """What xdist appends to the name of a test."""
@@ -268,12 +267,13 @@ def sample(
 def may_have(tier: str | None, path: Path) -> bool:
     """Whether a file of tests may have some of a tier: others are not imported.
 
-    A test is long or repeated by a marker, by `sample`, or by a fixture of Kafka's two
-    paths; ``tests/house/test_tiers.py`` checks that this finds every such test.
+    A test is long or repeated by a marker or by `sample`, in its file or for a fixture
+    of its folder; ``tests/house/test_tiers.py`` checks that this finds every such test.
     """
     if tier not in {"rest", "repeated"} or not path.name.startswith("test_"):
         return True
-    return _MARKED.search(path.read_text(encoding="utf-8")) is not None
+    files = (path, path.with_name("conftest.py"))
+    return any(_MARKED.search(one.read_text()) for one in files if one.exists())
 
 
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:

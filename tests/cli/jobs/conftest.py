@@ -172,7 +172,13 @@ class FilePlace:
 
 
 @pytest.fixture(
-    params=sample([FilePlace, DurablePlace], "one more type"), ids=["file", "durable"]
+    params=sample(
+        [FilePlace, DurablePlace],
+        "the same commands on one more type",
+        shown_by="tests/cli/jobs/test_killing.py::"
+        "test_publish_killed_at_a_point_continues",
+    ),
+    ids=["file", "durable"],
 )
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     made: Place = request.param(tmp_path)
