@@ -1,4 +1,4 @@
-"""The common base of stream types that read lakehouse tables.
+"""The common base of stream types of lakehouse tables.
 
 A backend implements `Table` for its format, and a `TableConsumerFactory` that opens it;
 offsets, bounds, consumers, change columns and the cutting of plans are here.
@@ -20,6 +20,10 @@ upper bound where the number is not known without reading, then offsets without 
 are gaps. `Table.read` streams the rows of a piece from some row number on, the same at
 every call. A missing file is `PieceGone`: the base makes a recorded loss of it (rule
 R7). A commit without changed rows (compaction) has no pieces of changes.
+
+**To be appended to**, a format implements `WritableTable` and a `TableProducerFactory`
+(`writing.py`): the base stages Parquet files beside the table (`staging.py`), claims
+writers, tries again behind commits of others, and fences earlier instances.
 
 **Parts for it**: `TableFiles` opens files of a folder or an object store by the
 options ``storage.*``; `relative_path` refuses paths of the log that lead out of the

@@ -21,7 +21,7 @@ from streamfactory.backends.delta.replay import written
 from streamfactory.backends.delta.rules import check_writable
 from streamfactory.backends.delta.state import State, schema_of
 from streamfactory.backends.delta.types import protocol_of_new, schema_text
-from streamfactory.spi import CorruptData, StreamError
+from streamfactory.spi import CorruptData, OffsetOutOfRange, StreamError
 from streamfactory.tables import TableFiles, client_options
 from streamfactory.tables.writing import Marker, WritableTable, table_storage
 
@@ -107,14 +107,25 @@ class DeltaAppender(WritableTable):
         newest = self._log.newest()
         generation, last = self._log.generation, self._last
         seen = None if last is None or last[0] != generation else last[1]
-        if seen is None or seen.version > newest:
-            metadata, protocol, writers = written(self._log, newest)
-            seen = DeltaSeen(newest, metadata, protocol, writers)
-        for version in range(seen.version + 1, newest + 1):
-            seen = seen.then(self._log.read(version))
+        if seen is not None and seen.version <= newest:
+            seen = self._followed(seen, newest)
+        else:
+            seen = self._replayed(newest)
         check_writable(seen.metadata, seen.protocol)
         self._last = generation, seen
         return seen
+
+    def _followed(self, seen: DeltaSeen, newest: int) -> DeltaSeen:
+        try:
+            for version in range(seen.version + 1, newest + 1):
+                seen = seen.then(self._log.read(version))
+        except OffsetOutOfRange:  # the log was cleaned: a checkpoint has the state
+            return self._replayed(newest)
+        return seen
+
+    def _replayed(self, newest: int) -> DeltaSeen:
+        metadata, protocol, writers = written(self._log, newest)
+        return DeltaSeen(newest, metadata, protocol, writers)
 
     def create(self, schema: pa.Schema) -> None:
         text = schema_text(schema)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 from tests.proving.children import Pack
 from tests.proving.numbers import batch
 from tests.proving.verdict import Verdict, compared
@@ -123,7 +123,10 @@ class Proof:
 
 def disturb_delta(table: Path) -> None:
     """By deltalake."""
-    write_deltalake(str(table), batch([-1]), mode="append")
+    # Its own limit of retries is soon reached beside four writers.
+    patient = CommitProperties(max_commit_retries=10_000)
+    rows = batch([-1])
+    write_deltalake(str(table), rows, mode="append", commit_properties=patient)
 
 
 def read_delta(table: Path) -> list[int]:

@@ -111,6 +111,19 @@ def test_what_is_known_of_a_writer_outlives_the_log_of_its_commit(
         assert (last.epoch, last.source_position) == (5, position)
 
 
+def test_a_sink_whose_log_was_cleaned_meanwhile_continues(
+    path: Path, sink: Sink
+) -> None:
+    sink.put({"id": [0]}, writer_id="w")
+    for number in range(1, 4):
+        write_deltalake(str(path), pa.table({"id": [number]}), mode="append")
+    DeltaTable(str(path)).create_checkpoint()
+    for commit in sorted((path / "_delta_log").glob("*.json"))[:-1]:
+        commit.unlink()
+    sink.put({"id": [4]}, writer_id="w")
+    assert ids(path) == [0, 1, 2, 3, 4]
+
+
 def test_a_hundred_commits_make_a_checkpoint(path: Path, sink: Sink) -> None:
     for number in range(100):
         sink.put({"id": [number]})
