@@ -52,6 +52,7 @@ TINY: Final[dict[str, Sequence[str]]] = {
     "publish": _ROWS,
     "push": ("--rounds", "1", "--megabytes", "1"),
     "routing": ("--rounds", "1"),
+    "shm": ("--rounds", "1", "--megabytes", "4"),
     "sockets": ("--rounds", "1", "--megabytes", "4"),
     "spark": _ROWS,
     "spark_save": _ROWS,

@@ -322,6 +322,7 @@ _LEAST: Final[Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]]] = {
     "kafka": ({"broker.list": "localhost:9092", "decoder.class.name": "json"},) * 2,
     "memory": ({}, {}),
     "push": ({}, {}),
+    "shm": ({}, {}),
     "socket": ({"listen": "127.0.0.1:7000"}, {"connect": "127.0.0.1:7000"}),
     "zeromq": (
         {"pattern": "dealer-router", "bind": "tcp://127.0.0.1:5555"},

@@ -118,7 +118,8 @@ def metadata_of(body: Mapping[str, Any]) -> Metadata:
     columns = body.get("partitionColumns") or []
     if not isinstance(columns, list) or not all(isinstance(c, str) for c in columns):
         _refuse("partitionColumns", columns)
-    provider = (body.get("format") or {"provider": "parquet"}).get("provider")
+    stated = body.get("format") or {"provider": "parquet"}
+    provider = stated.get("provider") if isinstance(stated, dict) else stated
     if provider != "parquet":
         _refuse("format", provider)
     configuration = _mapping(body, "configuration")

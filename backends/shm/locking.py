@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _PATIENCE: Final = 60.0
 """Seconds that a writer waits for another one, which may wait for readers itself."""
-_FIRST, _LONGEST = 0.00005, 0.005
+_FIRST, _LONGEST = 0.00005, 0.001
 
 
 class WriterLock:

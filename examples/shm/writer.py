@@ -4,7 +4,7 @@
 
 It waits where the reader is behind: the topic is created with `when.full=block`.
 
-Needs: pip install streamfactory, and Linux. Writes to FOLDER, by default below /dev/shm.
+Needs: pip install streamfactory, and Linux. Writes to FOLDER, or else below /dev/shm.
 """
 
 from __future__ import annotations

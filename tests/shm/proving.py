@@ -32,7 +32,7 @@ from streamfactory.spi import Partition, Position, Summary
 if TYPE_CHECKING:
     from tests.proving.verdict import Verdict
 
-IN: Final = Settings(capacity=1 << 16, blocks=True, patience=120.0)
+IN: Final = Settings(capacity=1 << 16, blocks=True, patience=3600.0)
 """Rings of some 100 records: they wrap every few seconds."""
 OUT: Final = Settings(capacity=1 << 28)
 """Rings that hold everything."""

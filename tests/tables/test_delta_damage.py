@@ -230,6 +230,7 @@ def struct_of(*names: str) -> str:
         {"schemaString": struct_of("id"), "partitionColumns": [{}]},
         {"schemaString": struct_of("id"), "partitionColumns": "id"},
         {"schemaString": struct_of("id"), "configuration": ["a"]},
+        {"schemaString": struct_of("id"), "format": 7},
     ],
 )
 def test_damaged_metadata_is_corrupt_data(

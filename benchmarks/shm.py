@@ -1,0 +1,261 @@
+"""What `shm` makes of a raw Unix socket and of a bare copy: the same rows in turns.
+
+    python benchmarks/shm.py [--json] [--rounds N]
+
+The writer is another process. Each batch is an epoch, which `put` commits; the reader
+maps it, and validates its values. Ratios are medians of rounds that take turns; nothing
+is gated. Raw is `sendall` of 1 MB into `recv_into`, as in benchmarks/sockets.py; the
+ceiling is a copy of the same bytes within one process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+# A command's path is its own folder; what benchmarks share is imported from above it.
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import numpy as np
+from benchmarks.measuring.children import answer, child
+from benchmarks.measuring.figures import figure, ratios, report, shuffled
+from benchmarks.wire.moved import (
+    MEGABYTES,
+    TRIPS,
+    VOLUME,
+    Watch,
+    batch_of_one,
+    distinct,
+    enough,
+)
+from benchmarks.wire.raw import bare_echo, raw_sender, read_raw, trips_bare
+
+import streamfactory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from benchmarks.measuring.figures import Figure
+
+    from streamfactory import Stream
+
+GOALS = {64_000: 5.0, 8_000: 5.0}
+"""Times the throughput of a raw Unix socket, by rows of a batch."""
+AGAIN = "raw again"
+PATIENCE = 120.0
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--megabytes", type=int, default=MEGABYTES, help="of a run")
+    parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    os.environ.setdefault(VOLUME, str(arguments.megabytes))
+    if arguments.child:
+        what, where, rows = arguments.child
+        sides = {"ours": write_ours, "our_echo": our_echo}
+        wire = {"raw": raw_sender, "bare_echo": bare_echo}
+        found = (
+            sides[what](where, int(rows))
+            if what in sides
+            else wire[what]("unix", where, int(rows))
+        )
+        print(json.dumps(found))
+        return
+    figures = [*stream_figures(arguments.rounds), trip_figure(arguments.rounds)]
+    report(figures, as_json=arguments.json)
+
+
+def topic(where: str, name: str) -> Mapping[str, str]:
+    """A stream in shared memory; where that is not /dev/shm, it is slower."""
+    return {
+        "streamType": "shm",
+        "stream.shm.path": f"/dev/shm/{Path(where).name}",  # noqa: S108
+        "stream.shm.topic.name": name,
+        "stream.shm.when.full": "block",
+    }
+
+
+# --- figures ----------------------------------------------------------------------
+
+
+def stream_figures(rounds: int) -> list[Figure]:
+    """Throughput, as a multiple of a raw Unix socket."""
+    figures = []
+    for rows, goal in GOALS.items():
+        took: dict[str, list[float]] = {n: [] for n in ("raw", AGAIN, "ours", "copy")}
+        for _ in range(rounds):
+            for side, _ in shuffled(took):
+                took[side].append(measured(side, rows))
+        figures.append(
+            figure(
+                f"{rows // 1000}k rows, shm",
+                ratios(took["raw"], took["ours"]),
+                "x raw unix",
+                f">= {goal}",
+                ceiling=ratios(took["raw"], took["copy"]),
+                again=ratios(took["raw"], took[AGAIN]),
+            )
+        )
+    return figures
+
+
+def measured(side: str, rows: int) -> float:
+    """Seconds of one side."""
+    if side == "copy":
+        return copied(rows)
+    with tempfile.TemporaryDirectory(prefix="sf-bench-") as where:
+        if side != "ours":
+            with child("raw", where, str(rows)) as process:
+                seconds, _ = read_raw("unix", where)
+                answer(process)
+                return seconds
+        with child("ours", where, str(rows)) as process:
+            seconds = read_ours(where)
+            answer(process)
+            return seconds
+
+
+def copied(rows: int) -> float:
+    """Copy the bytes of the batches into memory that was used before."""
+    found = distinct(rows)
+    sources = [np.frombuffer(batch.serialize(), np.uint8) for batch in found]
+    target = np.zeros(max(len(one) for one in sources), np.uint8)
+    watch = Watch()
+    for source, _ in zip(itertools.cycle(sources), enough(found), strict=False):
+        target[: len(source)] = source
+    return watch.read()[0]
+
+
+def trip_figure(rounds: int) -> Figure:
+    """A row there and back through two topics, as a multiple of a bare echo."""
+    over, again = [], []
+    for _ in range(rounds):
+        bare, ours, twice = (trip(name) for name in ("bare", "ours", "bare"))
+        over.append(ours / bare)
+        again.append(twice / bare)
+    return figure("round trip of a row, shm", over, "x echo", "<= 1.5", again=again)
+
+
+def trip(side: str) -> float:
+    """Median seconds of a round trip."""
+    with tempfile.TemporaryDirectory(prefix="sf-bench-") as where:
+        if side == "bare":
+            with child("bare_echo", where, "1") as process:
+                found, _ = trips_bare("unix", where)
+                answer(process)
+                return found
+        with child("our_echo", where, "1") as process:
+            found = trips_ours(where)
+            answer(process)
+            return found
+
+
+# --- sides ------------------------------------------------------------------------
+
+
+def opened(where: str, name: str) -> Stream:
+    """A stream, as soon as its topic exists."""
+    given = topic(where, name)
+    folder = Path(given["stream.shm.path"], f"{name}.topic")
+    deadline = time.monotonic() + PATIENCE
+    while not folder.exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(name)
+        time.sleep(0.001)
+    return streamfactory.open(given, start="earliest", follow=True)
+
+
+def sink_of(where: str, name: str) -> streamfactory.Sink:
+    """A sink of a topic."""
+    return streamfactory.open_sink(topic(where, name))
+
+
+def write_ours(where: str, rows: int) -> float:
+    """Put the batches."""
+    found = distinct(rows)
+    with sink_of(where, "rows") as sink:
+        sink.put(found[0].slice(0, 1))
+        for batch in enough(found):
+            sink.put(batch)
+        sink.put(found[0].slice(0, 1))
+    return 0.0
+
+
+def read_ours(where: str) -> float:
+    """Read from the first batch, of one row, to the last one, which has one, too."""
+    with opened(where, "rows") as stream:
+        counts = received(stream)
+        next(counts)
+        watch = Watch()
+        while next(counts) > 1:
+            pass
+        seconds = watch.read()[0]
+    remove(where, "rows")
+    return seconds
+
+
+def received(stream: Stream) -> Iterator[int]:
+    """Rows of the batches that come."""
+    while True:
+        batch = stream.next_batch(PATIENCE)
+        if batch is None:
+            raise TimeoutError
+        yield batch.num_rows
+
+
+def our_echo(where: str, _rows: int) -> float:
+    """Put back each row that comes."""
+    with opened(where, "there") as there, sink_of(where, "back") as back:
+        for _ in range(TRIPS):
+            batch = there.next_batch(PATIENCE)
+            if batch is None:
+                raise TimeoutError
+            back.put(batch.rows)
+    return 0.0
+
+
+def trips_ours(where: str) -> float:
+    """Put a row and wait for it."""
+    row, seconds = batch_of_one(), list[float]()
+    with sink_of(where, "there") as there:
+        there.put(row)
+        with opened(where, "back") as back:
+            for number in range(TRIPS):
+                started = time.perf_counter()
+                if number:
+                    there.put(row)
+                if back.next_batch(PATIENCE) is None:
+                    raise TimeoutError
+                seconds.append(time.perf_counter() - started)
+    remove(where, "there", "back")
+    return statistics.median(seconds)
+
+
+def remove(where: str, *names: str) -> None:
+    """Delete topics, and their folder with the last one."""
+    from streamfactory.backends.shm.settings import Settings
+    from streamfactory.backends.shm.store import ShmLogStore
+
+    root = Path(topic(where, "")["stream.shm.path"])
+    store = ShmLogStore(root, Settings())
+    for name in names:
+        store.delete(name)
+    store.close()
+    if not list(root.iterdir()):
+        root.rmdir()
+
+
+if __name__ == "__main__":
+    main()
