@@ -71,8 +71,8 @@ class StreamConfig(Mapping[str, Any]):
         decoder_settings: The options of the decoder.
         meta: Annotations, ``stream.meta.*``: kept, but never interpreted.
         description: Of the stream, for users.
-        reads_headers: Whether a decoder reads the headers of messages.
         warnings: What validation found to have no effect, or deprecated.
+        reads_headers: Whether a decoder reads the headers of messages.
     """
 
     name: str
@@ -83,8 +83,8 @@ class StreamConfig(Mapping[str, Any]):
     decoder_settings: Mapping[str, Setting] = field(default_factory=dict)
     meta: Mapping[str, str] = field(default_factory=dict)
     description: str = ""
-    reads_headers: bool = False
     warnings: tuple[Problem, ...] = field(default=(), compare=False)
+    reads_headers: bool = False
 
     @property
     def topic(self) -> str:

@@ -451,7 +451,7 @@ class MessageEncoder(ABC):
             SchemaMismatch: permanent; rows of these types cannot be encoded.
         """
 
-    def headers(self, rows: pa.RecordBatch) -> pa.Array | None:
+    def encode_headers(self, rows: pa.RecordBatch) -> pa.Array | None:
         """Return the headers that belong to the messages of rows; None for none.
 
         Called after `encode`, with the same rows. They replace headers of the same

@@ -45,7 +45,7 @@ class CloudEventsEncoder(MessageEncoder):
             return event.raw
         return json.encode(event.data)
 
-    def headers(self, rows: pa.RecordBatch) -> pa.Array:
+    def encode_headers(self, rows: pa.RecordBatch) -> pa.Array:
         count = rows.num_rows
         if self.options["mode"] == "structured":
             content = pa.repeat(pa.scalar(_ENVELOPE_CONTENT), count)

@@ -1,4 +1,4 @@
-"""Base64 of whole columns (RFC 4648, with padding)."""
+"""Base64 and hexadecimal text of whole columns (RFC 4648, base64 with padding)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ _ALPHABET: Final = np.frombuffer(
 _PAD: Final = ord("=")
 _SEXTETS: Final = np.full(256, 255, np.uint8)
 _SEXTETS[_ALPHABET] = np.arange(64)
+_DIGITS: Final = np.full(256, 255, np.uint8)
+for _number, _pair in enumerate(
+    zip(b"0123456789abcdef", b"0123456789ABCDEF", strict=True)
+):
+    _DIGITS[list(_pair)] = _number
 
 
 def from_base64(column: pa.StringArray) -> pa.BinaryArray:
@@ -49,6 +54,21 @@ def from_base64(column: pa.StringArray) -> pa.BinaryArray:
     if found[~kept].any():
         _refuse()
     return _column(column, found[kept], lengths // 4 * 3 - pads, pa.binary())
+
+
+def from_hex(column: pa.StringArray) -> pa.BinaryArray:
+    """The bytes of each text of hexadecimal digits; null of null.
+
+    Raises:
+        pyarrow.ArrowInvalid: A text is not hexadecimal.
+    """
+    texts, lengths = _data(column)
+    digits = _DIGITS[texts]
+    if (lengths % 2).any() or (digits == 255).any():
+        msg = "a text is not hexadecimal"
+        raise pa.ArrowInvalid(msg)
+    found = (digits[::2] << 4 | digits[1::2]).astype(np.uint8)
+    return _column(column, found, lengths // 2, pa.binary())
 
 
 def to_base64(column: pa.BinaryArray) -> pa.StringArray:

@@ -140,7 +140,7 @@ class AvroEvents:
             columns = row_of(node).names
             made: _Writer | tuple[str, str] = _Writer(
                 AvroBatchDecoder(node, node),
-                encodings_of(node, schema.schema_str, table),
+                encodings_of(node, schema.schema_str, table, self._options),
                 not set(columns) <= set(table.names),
                 find_lookalikes(columns, table.names),
             )

@@ -84,12 +84,14 @@ def table_of(envelope: Node, text: str) -> pa.Schema:
     )
 
 
-def encodings_of(envelope: Node, text: str, table: pa.Schema) -> list[Encoding]:
+def encodings_of(
+    envelope: Node, text: str, table: pa.Schema, options: Mapping[str, Any]
+) -> list[Encoding]:
     """How the columns of a table are encoded in the events of a schema."""
     row, columns = row_of(envelope), connect_columns(text)
     have = dict(zip(row.names, row.children, strict=True))
     return [
-        _encoding(columns[one.name], have[one.name].arrow, one.type)
+        _encoding(columns[one.name], have[one.name].arrow, one.type, options)
         if one.name in have
         else Encoding(one.type)
         for one in table
@@ -97,11 +99,14 @@ def encodings_of(envelope: Node, text: str, table: pa.Schema) -> list[Encoding]:
 
 
 def _encoding(
-    schema: Mapping[str, Any], have: pa.DataType, want: pa.DataType
+    schema: Mapping[str, Any],
+    have: pa.DataType,
+    want: pa.DataType,
+    options: Mapping[str, Any],
 ) -> Encoding:
     types = pa.types
     logical = types.is_temporal(have) or types.is_decimal(have)
-    found = Encoding(have) if logical else by_schema(schema, want)
+    found = Encoding(have) if logical else by_schema(schema, want, options)
     if found.convert is not None:
         return found
     return Encoding(have) if have == want else Encoding(have, fit)

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamfactory.decoders.columns.base64 import from_base64, from_hex
 from streamfactory.decoders.columns.decimals import decimals
 from streamfactory.decoders.columns.options import UNITS
 
@@ -52,7 +53,7 @@ _MODES: Final = {"connect": "millis", "microseconds": "micros", "nanoseconds": "
 _UTC: Final = r"(Z|[+-]00:00)$"
 _VARIABLE_TYPE: Final = pa.struct([("scale", pa.int32()), ("value", pa.binary())])
 _WKB_TYPE: Final = pa.struct([("wkb", pa.binary())])
-_SCALES: Final = range(77)
+_SCALES: Final = range(-76, 77)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +66,22 @@ class Encoding:
     """From that type to the type of the column; None if it is the same."""
 
 
-def by_schema(schema: Mapping[str, Any], want: pa.DataType) -> Encoding:
+def by_schema(
+    schema: Mapping[str, Any], want: pa.DataType, options: Mapping[str, Any]
+) -> Encoding:
     """The encoding of a value by its Connect schema.
 
     Args:
         schema: Has ``type``, and may have ``name``, ``parameters`` and ``items``.
         want: Type of the column.
+        options: Of the decoder.
 
     Raises:
         ValueError: The schema is inconsistent.
     """
     name = schema.get("name")
     if schema.get("type") == "array" and _is_list(want):
-        return _listed(by_schema(schema["items"], want.value_type), want)
+        return _listed(by_schema(schema["items"], want.value_type, options), want)
     if name in _DAYS:
         return _number(_days, want)
     if name in _UNITS:
@@ -87,26 +91,35 @@ def by_schema(schema: Mapping[str, Any], want: pa.DataType) -> Encoding:
     if name == DECIMAL and not pa.types.is_binary(want):
         scale = int(schema["parameters"]["scale"])
         if scale not in _SCALES:
-            msg = "the scale of a decimal is not between 0 and 76"
+            msg = "the scale of a decimal is not between -76 and 76"
             raise ValueError(msg)
         return Encoding(pa.binary(), partial(_scaled, scale))
     if name == VARIABLE and not pa.types.is_struct(want):
         return Encoding(_VARIABLE_TYPE, _variable)
     if name in _GEOMETRIES and pa.types.is_binary(want):
         return Encoding(_WKB_TYPE, _wkb)
+    if schema.get("type") == "string" and _is_bytes(want):
+        return Encoding(pa.string(), _BYTES[options["binary.handling.mode"]])
+    if schema.get("type") == "bytes" and _is_text(want):
+        return Encoding(pa.binary(), _cast)
     return Encoding(want)
 
 
-def by_options(want: pa.DataType, options: Mapping[str, Any]) -> Encoding:
+def by_options(name: str, want: pa.DataType, options: Mapping[str, Any]) -> Encoding:
     """The encoding of a value whose message has no schema.
 
     Args:
+        name: Of the column.
         want: Type of the column.
         options: Of the decoder.
     """
     types, mode = pa.types, options["time.precision.mode"]
     if _is_list(want):
-        return _listed(by_options(want.value_type, options), want)
+        return _listed(by_options(name, want.value_type, options), want)
+    if name in (options.get("variable.scale.columns") or ()):
+        return Encoding(_VARIABLE_TYPE, _variable)
+    if _is_bytes(want) and options["binary.handling.mode"] != "bytes":
+        return Encoding(pa.string(), _BYTES[options["binary.handling.mode"]])
     if types.is_decimal(want) and options["decimal.handling.mode"] == "precise":
         return Encoding(pa.binary(), partial(_scaled, want.scale))
     if types.is_duration(want) and options["interval.handling.mode"] == "numeric":
@@ -144,8 +157,11 @@ def natural(schema: Mapping[str, Any], have: pa.DataType) -> pa.DataType:
     if name == DECIMAL:
         parameters = schema["parameters"]
         digits = int(parameters.get("connect.decimal.precision", 38))
+        scale = int(parameters["scale"])
+        if scale < 0:  # whole numbers that end in zeros
+            digits, scale = min(digits - scale, 76), 0
         kind = pa.decimal128 if digits <= 38 else pa.decimal256
-        return kind(digits, int(parameters["scale"]))
+        return kind(digits, scale)
     return have
 
 
@@ -156,6 +172,14 @@ def timestamp_unit(options: Mapping[str, Any]) -> str | None:
 
 def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _number(convert: Convert, want: pa.DataType) -> Encoding:
@@ -204,6 +228,8 @@ def _counted(unit: str, column: pa.Array, want: pa.DataType) -> pa.Array:
 
 def _scaled(scale: int, column: pa.Array, want: pa.DataType) -> pa.Array:
     found = decimals(column, pa.decimal256(76, scale))
+    if scale < 0:
+        found = found.cast(pa.decimal256(76, 0))
     return found.cast(want)
 
 
@@ -215,7 +241,7 @@ def _variable(column: pa.Array, want: pa.DataType) -> pa.Array:
         raise pa.ArrowInvalid(msg)
     unique = [one for one in scales.unique().to_pylist() if one is not None]
     if not all(one in _SCALES for one in unique):
-        msg = "the scale of a decimal is not between 0 and 76"
+        msg = "the scale of a decimal is not between -76 and 76"
         raise pa.ArrowInvalid(msg)
     parts, rows = [pa.nulls(1, want)], np.zeros(len(column), np.int64)
     done = 1
@@ -225,6 +251,43 @@ def _variable(column: pa.Array, want: pa.DataType) -> pa.Array:
         rows[at] = np.arange(done, done + len(at))
         done += len(at)
     return pa.concat_arrays(parts).take(pa.array(rows))
+
+
+def _cast(column: pa.Array, want: pa.DataType) -> pa.Array:
+    return column.cast(want)
+
+
+def _unknown(column: pa.Array, want: pa.DataType) -> pa.Array:
+    """Texts of bytes, of which it is not known how they were made: not guessed."""
+    if column.null_count < len(column):
+        msg = "a text stands for bytes: binary.handling.mode is not set"
+        raise pa.ArrowInvalid(msg)
+    return pa.nulls(len(column), want)
+
+
+def _base64(column: pa.Array, want: pa.DataType) -> pa.Array:
+    return from_base64(column).cast(want)
+
+
+def _url_safe(column: pa.Array, want: pa.DataType) -> pa.Array:
+    if pc.any(pc.match_substring_regex(column, "[+/]")).as_py():
+        msg = "a text is not base64 that is safe in URLs"
+        raise pa.ArrowInvalid(msg)
+    column = pc.replace_substring(column, "-", "+")
+    return from_base64(pc.replace_substring(column, "_", "/")).cast(want)
+
+
+def _hex(column: pa.Array, want: pa.DataType) -> pa.Array:
+    return from_hex(column).cast(want)
+
+
+_BYTES: Final = {
+    "bytes": _unknown,
+    "base64": _base64,
+    "base64-url-safe": _url_safe,
+    "hex": _hex,
+}
+"""By ``binary.handling.mode``."""
 
 
 def _wkb(column: pa.Array, want: pa.DataType) -> pa.Array:

@@ -145,11 +145,13 @@ class JsonEvents:
     def _made(self, schema: bytes | None) -> _Rows | None:
         table, options = self.layout.table, self._options
         if schema is None:
-            found = [by_options(one.type, options) for one in table]
+            found = [by_options(one.name, one.type, options) for one in table]
             return _Rows(table, found, timestamp_unit(options))
         try:
             columns = _columns_of(msgspec.json.decode(schema))
-            found = [by_schema(columns.get(one.name, {}), one.type) for one in table]
+            found = [
+                by_schema(columns.get(one.name, {}), one.type, options) for one in table
+            ]
         except (msgspec.MsgspecError, ValueError, KeyError, TypeError, AttributeError):
             return None
         return _Rows(table, found, None)

@@ -6,7 +6,7 @@ from typing import Final
 
 from streamfactory.decoders.columns.options import UNITS, text_problem
 from streamfactory.decoders.registry import REGISTRY_OPTIONS
-from streamfactory.spi import SCHEMA, Option, choice
+from streamfactory.spi import LIST, SCHEMA, Option, choice
 from streamfactory.spi.arrowjson import parse_schema
 
 
@@ -78,6 +78,19 @@ OPTIONS: Final = (
         "numbers have the scale of the declared column.",
         choice("precise", "string", "double"),
         default="precise",
+    ),
+    Option(
+        "variable.scale.columns",
+        "Decimals whose scale is in each value (NUMERIC without scale in PostgreSQL, "
+        "NUMBER in Oracle), for JSON without schemas under `precise`.",
+        LIST,
+        example="amount,rate",
+    ),
+    Option(
+        "binary.handling.mode",
+        "The connector's option of this name. Texts are decoded to bytes by it only.",
+        choice("bytes", "base64", "base64-url-safe", "hex"),
+        default="bytes",
     ),
     Option(
         "interval.handling.mode",

@@ -12,7 +12,10 @@ import fastavro
 import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
-from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+from confluent_kafka.schema_registry.protobuf import (
+    ProtobufDeserializer,
+    ProtobufSerializer,
+)
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from tests.decoders.apicurio import shared_registry
@@ -28,6 +31,7 @@ from streamfactory.wiring.plugins.manager import default_manager
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from streamfactory.spi import MessageDecoder, MessageEncoder
 
@@ -127,6 +131,32 @@ def test_what_confluents_protobuf_serializer_wrote_is_read(
     with closing(decoder("protobuf", apicurio, topic)) as reading:
         decoded = decode(reading, values)
     assert decoded.rows.to_pylist() == [{"id": 1, "page": "/"}, {"id": 2, "page": "/"}]
+
+
+@pytest.mark.parametrize("strategy", ["topic", "record", "topic-record"])
+def test_protobuf_that_is_written_is_read_here_and_by_confluents_client(
+    apicurio: str, topic: str, tmp_path: Path, strategy: str
+) -> None:
+    kind = message_type()
+    file = descriptor_pb2.FileDescriptorProto()
+    kind.DESCRIPTOR.file.CopyToProto(file)
+    path = tmp_path / "click.desc"
+    path.write_bytes(descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString())
+    named = {"schema_registry_subject_strategy": strategy}
+    named |= {} if strategy == "topic" else {"schema_registry_record": f"r{topic}"}
+    rows = pa.RecordBatch.from_pydict({"id": [1, 2], "page": ["/", ""]})
+    own = {"descriptor_file": str(path), **named}
+    with closing(encoder("protobuf", apicurio, topic, **own)) as writing:
+        values = writing.encode(rows)
+    with closing(decoder("protobuf", apicurio, topic, **named)) as reading:
+        decoded = decode(reading, values)
+    assert not decoded.errors
+    assert decoded.rows.to_pylist() == rows.to_pylist()
+    where = SerializationContext(topic, MessageField.VALUE)
+    with SchemaRegistryClient({"url": apicurio}) as client:
+        read = ProtobufDeserializer(kind, {"use.deprecated.format": False}, client)
+        found = [read(value, where) for value in values.to_pylist()]
+    assert [(one.id, one.page) for one in found] == [(1, "/"), (2, "")]
 
 
 def test_an_incompatible_schema_is_refused(

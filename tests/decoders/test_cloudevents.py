@@ -167,7 +167,7 @@ BYTES = {**{k: v for k, v in WRITTEN.items() if k not in ("number", "text")}}
 def written(rows: dict[str, Any], mode: str) -> tuple[pa.Array, pa.Array]:
     encoder = CloudEventsEncoder(options(PLUGIN, mode=mode), "sales")
     batch = pa.RecordBatch.from_pydict(rows)
-    headers = encoder.headers(batch)
+    headers = encoder.encode_headers(batch)
     headers.validate(full=True)
     return encoder.encode(batch), headers
 

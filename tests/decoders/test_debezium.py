@@ -44,12 +44,12 @@ TIMES = pa.schema(
 )
 
 
-def decoder(schema: str | pa.Schema = GOODS, **given: str) -> DebeziumDecoder:
+def decoder(schema: str | pa.Schema = GOODS, **given: Any) -> DebeziumDecoder:
     text = schema if isinstance(schema, str) else to_arrow_json(schema)
     return DebeziumDecoder(options(PLUGIN, text, **given), "goods")
 
 
-def one(schema: str | pa.Schema, message: bytes, **given: str) -> dict[str, Any]:
+def one(schema: str | pa.Schema, message: bytes, **given: Any) -> dict[str, Any]:
     decoded = decode(decoder(schema, **given), [message])
     assert decoded.errors == []
     [row] = decoded.rows.to_pylist()
@@ -331,6 +331,37 @@ def test_a_schema_of_something_else_makes_its_messages_bad() -> None:
         ),
         ("string", '{"a":1}', ("string", f"{DEBEZIUM}.data.Json"), '{"a":1}'),
         ("binary", "qg==", ("bytes", f"{DEBEZIUM}.data.Bits"), b"\xaa"),
+        (
+            pa.duration("ns"),
+            5_000,
+            ("int64", f"{DEBEZIUM}.time.NanoDuration"),
+            timedelta(microseconds=5),
+        ),
+        (
+            pa.time64("us"),
+            "10:33:23Z",
+            ("string", f"{DEBEZIUM}.time.IsoTime"),
+            time(10, 33, 23),
+        ),
+        ("string", "new", ("string", f"{DEBEZIUM}.data.Enum"), "new"),
+        ("string", "a,b", ("string", f"{DEBEZIUM}.data.EnumSet"), "a,b"),
+        ("string", "<a/>", ("string", f"{DEBEZIUM}.data.Xml"), "<a/>"),
+        ("string", "Top.Science", ("string", f"{DEBEZIUM}.data.Ltree"), "Top.Science"),
+        ("string", "'a':1", ("string", f"{DEBEZIUM}.data.Tsvector"), "'a':1"),
+        (
+            "string",
+            "0e7b1bd6-1f8d-4ad6-b7b5-9f3f4d2e9f00",
+            ("string", f"{DEBEZIUM}.data.Uuid"),
+            "0e7b1bd6-1f8d-4ad6-b7b5-9f3f4d2e9f00",
+        ),
+        (
+            pa.binary(16),
+            "0e7b1bd6-1f8d-4ad6-b7b5-9f3f4d2e9f00",
+            ("string", f"{DEBEZIUM}.data.Uuid"),
+            bytes.fromhex("0e7b1bd61f8d4ad6b7b59f3f4d2e9f00"),
+        ),
+        ("string", "[2020-01-01,2020-02-01)", ("string",), "[2020-01-01,2020-02-01)"),
+        ("string", "[1,4)", ("string",), "[1,4)"),
         ("double", 12.5, ("double",), 12.5),
         ("decimal(10,2)", "12.34", ("string",), Decimal("12.34")),
     ],
@@ -365,8 +396,9 @@ def test_decimals_of_variable_scale_have_their_own() -> None:
         None,
         {"scale": 0, "value": decimal(7)},
         {"scale": 3, "value": decimal(-250)},
-        {"scale": -1, "value": decimal(1)},
+        {"scale": -2, "value": decimal(15)},
         {"value": decimal(1)},
+        {"scale": -77, "value": decimal(1)},
     ]
     messages = [with_schema(columns, payload("c", after={"x": v})) for v in values]
     decoded = decode(decoder("x decimal(12,3)"), messages)
@@ -375,8 +407,57 @@ def test_decimals_of_variable_scale_have_their_own() -> None:
         None,
         Decimal("7.000"),
         Decimal("-0.250"),
+        Decimal("1500.000"),
     ]
-    assert bad(decoded) == [(4, "value"), (5, "value")]
+    assert bad(decoded) == [(5, "value"), (6, "value")]
+
+
+def test_decimals_of_variable_scale_without_schema_are_named() -> None:
+    message = event("c", after={"x": {"scale": -1, "value": decimal(2)}, "y": "AQ=="})
+    schema = "x decimal(12,3), y decimal(3,0)"
+    row = one(schema, message, variable_scale_columns="x")
+    assert (row["x"], row["y"]) == (Decimal("20.000"), Decimal(1))
+    assert bad(decode(decoder(schema), [message])) == [(0, "schema")]
+
+
+def test_decimals_may_have_a_negative_scale() -> None:
+    described: Any = ("bytes", f"{CONNECT}.Decimal")
+    scale = {"parameters": {"scale": "-2"}}
+    for kind, wanted in (
+        ("decimal(10,0)", Decimal(1500)),
+        ("decimal(12,2)", Decimal("1500.00")),
+        ("double", 1500.0),
+        ("bigint", 1500),
+    ):
+        assert typed(kind, decimal(15), *described, **scale) == wanted
+
+
+@pytest.mark.parametrize(
+    ("mode", "text"),
+    [("base64", "+/8="), ("base64-url-safe", "-_8="), ("hex", "fbFF")],
+)
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_texts_are_bytes_by_the_mode_of_the_connector_only(
+    mode: str, text: str, wrapped: bool
+) -> None:
+    after = {"x": text}
+    message = event("c", after=after)
+    if wrapped:
+        message = with_schema([column("x", "string")], payload("c", after=after))
+    given = {"binary_handling_mode": mode}
+    assert one("x binary", message, **given)["x"] == b"\xfb\xff"
+    odd = [message.replace(text.encode(), b"????")]
+    assert bad(decode(decoder("x binary", **given), odd)) == [(0, "value")]
+    if wrapped:
+        assert bad(decode(decoder("x binary"), [message])) == [(0, "value")]
+        assert one("x string", message)["x"] == text
+
+
+def test_bytes_are_the_text_of_their_column_and_not_base64() -> None:
+    raw = base64.b64encode(b"text").decode()
+    assert typed("string", raw, "bytes") == "text"
+    odd = with_schema([column("x", "bytes")], payload("c", after={"x": "/w=="}))
+    assert bad(decode(decoder("x string"), [odd])) == [(0, "value")]
 
 
 def test_geometries_are_structs_or_their_bytes() -> None:
@@ -386,6 +467,8 @@ def test_geometries_are_structs_or_their_bytes() -> None:
     kind = "struct<x: double, y: double, wkb: binary, srid: int>"
     assert typed(kind, point, *described) == {**point, "wkb": b"\x01\x01"}
     assert typed("binary", point, *described) == b"\x01\x01"
+    described = ("struct", f"{DEBEZIUM}.data.geometry.Geography")
+    assert typed("binary", point, *described) == b"\x01\x01"
     described = ("struct", f"{DEBEZIUM}.data.geometry.Geometry")
     shape = {"wkb": wkb, "srid": None}
     kind = "struct<wkb: binary, srid: int>"
@@ -393,6 +476,9 @@ def test_geometries_are_structs_or_their_bytes() -> None:
 
 
 def test_lists_have_the_meaning_of_their_items() -> None:
+    floats = {"items": {"type": "float"}}
+    vector = ("array", f"{DEBEZIUM}.data.FloatVector")
+    assert typed("array<float>", [1.5, 2.0], *vector, **floats) == [1.5, 2.0]
     items = {"items": {"type": "int32", "name": f"{DEBEZIUM}.time.Date"}}
     found = typed("array<date>", [0, None, 1], "array", **items)
     assert found == [date(1970, 1, 1), None, date(1970, 1, 2)]

@@ -198,6 +198,40 @@ def test_geometries_and_decimals_of_variable_scale_are_read(server: Server) -> N
     assert (row["place"], row["amount"]) == (b"\1", 2.5)
 
 
+def test_decimals_of_negative_scale_texts_and_bytes_are_read(server: Server) -> None:
+    parameters = {"scale": "-2", "connect.decimal.precision": "5"}
+    columns = [
+        optional(
+            "amount",
+            "bytes",
+            f"{CONNECT}.Decimal",
+            **{"connect.parameters": parameters},
+        ),
+        {"name": "raw", "type": "string"},
+        optional("bits", "bytes", f"{DEBEZIUM}.data.Bits"),
+        optional("year", "int", f"{DEBEZIUM}.time.Year"),
+        optional("took", "long", f"{DEBEZIUM}.time.NanoDuration"),
+    ]
+    after = {
+        "amount": b"\x0f",
+        "raw": "ff00",
+        "bits": b"\5",
+        "year": 2024,
+        "took": 5000,
+    }
+    message = event(server, envelope(*columns), "c", after=after)
+    with decoder(server) as made:
+        [row] = decode(made, [message]).rows.to_pylist()
+        assert made.schema().field("amount").type == pa.decimal128(7, 0)
+    assert (row["amount"], row["raw"], row["bits"]) == (Decimal(1500), "ff00", b"\5")
+    assert (row["year"], row["took"]) == (2024, timedelta(microseconds=5))
+    with decoder(server, "raw binary", binary_handling_mode="hex") as made:
+        [row] = decode(made, [message]).rows.to_pylist()
+    assert row["raw"] == b"\xff\0"
+    with decoder(server, "raw binary") as made:
+        assert bad(decode(made, [message])) == [(0, "value")]
+
+
 def test_schemas_that_evolve_have_rows_of_the_declared_columns(server: Server) -> None:
     """A column is added, and another one counts in another unit."""
     millis = optional("at", "long", f"{DEBEZIUM}.time.Timestamp")

@@ -30,6 +30,8 @@ _EXCLUSIVE: Final = (
 _NEEDS: Final = (
     ("maxTriggerDelay", "minOffsetsPerTrigger"),
     ("includeHeaders", "metadata.columns"),
+    ("key.decoder.columns", "key.decoder.class.name"),
+    ("key.decoder.columns.prefix", "key.decoder.columns"),
     ("includeTombstones", "metadata.columns"),
 )
 

@@ -108,7 +108,7 @@ class Source:
         self.config = configured.config
         self._decoder = configured.decoder
         self._key_decoder = None
-        if self.config["key.decoder.columns"] or not raw_keys:
+        if self.config.get("key.decoder.columns") or not raw_keys:
             self._key_decoder = configured.key_decoder
         self.origin = Origin.of(self.config, self._decoder)
         """The origin of this stream's dead letters."""

@@ -108,7 +108,7 @@ class KeyEncoder:
         """
         check_names(rows.schema)
         schema = self._columns.rest(rows.schema)
-        if schema is rows.schema:
+        if not self._columns.encoded(rows.schema):
             return rows
         given = self._key_rows(rows)
         given = conform(given, canonical_schema(given.schema))

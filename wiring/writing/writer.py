@@ -339,7 +339,7 @@ class Writer(Closing):
             raise ContractBroken(msg, stream=self._producer.config.name)
         messages = pa.RecordBatch.from_arrays([values], names=["value"])
         messages = conform(messages, self._target.stored)
-        headers = self._producer.call(self._encoder.headers, rows)
+        headers = self._producer.call(self._encoder.encode_headers, rows)
         if headers is None:
             return messages
         if "_headers" not in self._target.carries:
