@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.pipelines.test_pipeline_letters import Messages
 from tests.proving.commands import command_of
 
 from streamfactory.spark.pipelines.together import Pipelines
@@ -158,10 +159,8 @@ def test_what_several_sources_cannot_do_is_refused_before_the_start(
 def test_bad_messages_of_each_source_are_dead_letters(
     spark: SparkSession, works: Works
 ) -> None:
-    raw = {"stream.file.decoder.class.name": "json", "schema": "id bigint"}
     for name in ("first", "second"):
-        topic = works.topic(name, options=raw)
-        topic.write(value=[b'{"id": 1}', b"bad", b'{"id": 2}'])
+        Messages(works, name).write(b'{"id": 1}', b"bad", b'{"id": 2}')
     text = "".join(
         f'[[sources]]\nstream = "{name}"\nstartingOffsets = "earliest"\n'
         for name in ("first", "second")
