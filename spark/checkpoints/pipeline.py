@@ -224,7 +224,8 @@ def _check_reached(place: Place, record: Record, sources: Sequence[Source]) -> b
         return False
     for number in {query.planned[-1], query.last}:
         if number is not None:
-            check_streams(generation.text, query.batch(number), sources)
+            named = replace(query, names=record.names)
+            check_streams(generation.text, named.batch(number), sources)
     return True
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -39,7 +39,7 @@ class SourceOffset:
     """End offset of one source of a batch."""
 
     name: str | None
-    """None if the query does not name its sources; then their order counts."""
+    """None if neither Spark nor a pipeline names it; then the order counts."""
     offset: BatchOffset
 
     @property
@@ -72,6 +72,8 @@ class QueryCheckpoint:
     committed: tuple[int, ...]
     notes: tuple[str, ...]
     """Harmless irregularities."""
+    names: tuple[str, ...] = ()
+    """Names of the sources where Spark has none: the ids of a pipeline's."""
 
     @property
     def last(self) -> int | None:
@@ -98,7 +100,12 @@ class QueryCheckpoint:
             )
             msg = f"{self.place.text}: batch {number} is not kept; kept are: {kept}"
             raise PositionRefused(msg, remedy="name one of these")
-        return _read_batch(self.place, number)
+        found = _read_batch(self.place, number)
+        if len(self.names) != len(found.sources):
+            return found
+        pairs = zip(found.sources, self.names, strict=True)
+        named = (replace(one, name=one.name or name) for one, name in pairs)
+        return replace(found, sources=tuple(named))
 
     def reached(self) -> Batch | None:
         """The last committed batch: rows before its offsets are processed."""

@@ -61,7 +61,7 @@ def check_streams(where: str, batch: Batch, sources: Sequence[Source]) -> None:
             msg, remedy="give one for each, in the order of the query"
         )
     for index, (found, source) in enumerate(zip(batch.sources, sources, strict=True)):
-        what = f"{where}: source {index}"
+        what = f"{where}: source {index if found.name is None else found.name}"
         source.metadata.check_position(found.position, what)
 
 

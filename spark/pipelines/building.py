@@ -105,7 +105,7 @@ def _trunk(pipeline: Pipeline, analysis: Analysis, targets: list[str]) -> str | 
                 waiting += analysis.reads.get(at, set())
         return True
 
-    found = None
+    found = pipeline.sources[0].id if len(sources) == 1 else None
     for name in analysis.order:
         within = all(name in analysis.reach(target) for target in targets)
         if within and all(passes(target, name) for target in targets):
@@ -176,7 +176,8 @@ class Building:
             leaf = leaves.apply(index)
             if leaf.getClass().getSimpleName() == "StreamingRelationV2":
                 found.append(str(json.loads(leaf.extraOptions().get(OPTION))["source"]))
-        return found
+        # A query that reads no stream has the positions of the first.
+        return found or [self._pipeline.sources[0].id]
 
     def check(self) -> list[Problem]:
         """Operations that Spark does not support in this output mode."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.checkpoints.conftest import Topic
 
 from streamfactory.spark.checkpoints import PipelineCheckpoint
 from streamfactory.spi import (
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import ExitStack
 
-    from tests.checkpoints.conftest import QueryFolder, Topic
+    from tests.checkpoints.conftest import QueryFolder
+
+    from streamfactory.wiring.reading.source import Source
 
     Open = Callable[..., PipelineCheckpoint]
     Ran = Callable[..., QueryFolder]
@@ -411,7 +414,13 @@ def test_a_corrupt_position_is_refused_and_passed_over_by_a_fresh_reset(
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"version": 2}, "has version 2, this reads 1"),
+        ({"version": 3}, "has version 3, this reads 2"),
+        ({"version": 2}, "is not the record of a pipeline's checkpoint"),
+        ({"names": ["a"]}, "is not the record of a pipeline's checkpoint"),
+        (
+            {"version": 2, "names": ["a", "b"]},
+            "is not the record of a pipeline's checkpoint",
+        ),
         ({"version": "1"}, "is not the record of a pipeline's checkpoint"),
         ({"version": 0}, "is not the record of a pipeline's checkpoint"),
         ({"more": 1}, "is not the record of a pipeline's checkpoint"),
@@ -457,6 +466,46 @@ def test_the_record_of_the_first_version_stays_readable(
     sources = {"input": topic.source(stack)}
     again = PipelineCheckpoint.open(str(folder), "delays", sources, reset="earliest#2")
     assert (again.generation, again.start) == (3, EARLIEST)
+
+
+# --- several sources -------------------------------------------------------------
+
+
+def test_several_sources_are_known_by_their_ids_in_the_order_of_the_query(
+    folder: Path, tmp_path: Path, topic: Topic, stack: ExitStack, ran: Ran
+) -> None:
+    other = Topic(tmp_path / "others", "views")
+    other.write(1)
+    clicks, views = topic.source(stack), other.source(stack)
+
+    def opened(**sources: Source) -> PipelineCheckpoint:
+        return PipelineCheckpoint.open(str(folder), "delays", sources)
+
+    first = opened(clicks=clicks, views=views)
+    record = record_of(folder)
+    assert (record["version"], record["names"]) == (2, ["clicks", "views"])
+    assert record["sources"] == ["file clicks", "file views"]
+    assert opened(clicks=clicks, views=views).generation == first.generation
+    for sources in (
+        {"views": views, "clicks": clicks},
+        {"clicks": clicks, "seen": views},
+        {"clicks": clicks},
+        {"clicks": clicks, "views": views, "clicks#2": clicks},
+    ):
+        with pytest.raises(PositionRefused) as caught:
+            opened(**sources)
+        assert str(folder) in caught.value.what
+    with pytest.raises(PositionRefused, match="reads views, clicks"):
+        opened(views=views, clicks=clicks)
+
+
+def test_one_source_that_is_read_twice_has_a_record_of_the_first_version(
+    folder: Path, topic: Topic, stack: ExitStack
+) -> None:
+    source = topic.source(stack)
+    sources = {"input": source, "input#2": source}
+    PipelineCheckpoint.open(str(folder), "delays", sources)
+    assert record_of(folder)["version"] == 1
 
 
 # --- durability ------------------------------------------------------------------

@@ -93,7 +93,7 @@ def prepared() -> Any:
     )
     configured = configure(definition, default_manager(), use="read")
     pipeline = SimpleNamespace(name="p", all_sinks=(), tables=())
-    return SimpleNamespace(pipeline=pipeline, source=configured)
+    return SimpleNamespace(pipeline=pipeline, sources={"input": configured})
 
 
 def test_a_batch_is_reported_with_its_source_range_and_times(
@@ -130,6 +130,26 @@ def test_the_next_batch_starts_where_the_last_one_ended() -> None:
     batch = batch_of("p", json.dumps(report), ["input"])
     assert batch.starts == {"in": {"0": 10, "1": 0}}
     assert batch.offsets == {"in": {"0": 15, "1": 2}}
+
+
+def test_a_batch_of_several_sources_has_the_offsets_of_each() -> None:
+    report = json.loads(REPORT)
+    (source,) = report["sources"]
+    other = json.loads(json.dumps(source).replace('"in"', '"other"'))
+    report["sources"] = [source, other, source]
+    batch = batch_of("p", json.dumps(report), ["a", "b", "a"])
+    assert batch.rows == 20  # what is read twice counts once
+    assert {name: read.rows for name, read in batch.sources.items()} == {
+        "a": 10,
+        "b": 10,
+    }
+    assert sorted(batch.offsets) == ["in", "other"]
+    report["sources"] = [source, source]
+    same = batch_of("p", json.dumps(report), ["a", "b"])
+    assert sorted(same.offsets) == ["a:in", "b:in"]
+    assert sorted(same.starts) == ["a:in", "b:in"]
+    assert same.sources["b"].offsets == {"in": {"0": 10, "1": 0}}
+    assert same.plain()["sources"]["a"]["rows"] == 10
 
 
 def test_a_pipeline_that_fails_is_reported_with_the_code(

@@ -22,10 +22,10 @@ LETTERS = '[dead-letters]\nstream = "bad"\n'
 class Messages:
     """A topic of undecoded messages, that pipelines read as JSON."""
 
-    def __init__(self, works: Works) -> None:
+    def __init__(self, works: Works, name: str = "in") -> None:
         messages = {"stream.file.messages": "true"}
         decoder = {"stream.file.decoder.class.name": "json", "schema": "id bigint"}
-        topic = works.topic("in", 1, messages | decoder)
+        topic = works.topic(name, 1, messages | decoder)
         raw = {"stream.file.decoder.class.name": "raw"}
         others = {k: v for k, v in topic.options.items() if k != "schema"}
         self._options = {**others, **raw}

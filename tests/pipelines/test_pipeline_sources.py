@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.pipelines.test_pipeline_letters import Messages
 from tests.proving.commands import command_of
 
 from streamfactory.spark.pipelines.together import Pipelines
@@ -90,15 +91,25 @@ def test_two_streams_are_joined_over_several_runs(
 
 
 def test_positions_and_lag_are_known_of_each_source(
-    spark: SparkSession, works: Works, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession,
+    works: Works,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = works.pipeline(SOURCES + UNION + OUT)
     works.succeed(spark, path)
     assert works.topics["out"].column("kind") == ["order"] * 3 + ["payment"] * 2
     works.topics["payments"].write(of_order=[3], amount=[30], paid=minutes(7))
-    done = command_of(capsys)("checkpoint", "lag", str(path), "--json")
-    text = str(done.json)
-    assert done.status == 0
+    shown = command_of(capsys)("checkpoint", "show", str(path), "--json")
+    sources = shown.json["query"]["sources"]
+    assert [(one["name"], ends(one)) for one in sources] == [
+        ("orders", {"orders": 3}),
+        ("payments", {"payments": 2}),
+    ]
+    monkeypatch.chdir(works.folder)
+    lag = command_of(capsys)("checkpoint", "lag", str(path), "--json")
+    assert lag.status == 0
+    text = str(lag.json)
     assert "orders" in text
     assert "payments" in text
 
@@ -148,10 +159,8 @@ def test_what_several_sources_cannot_do_is_refused_before_the_start(
 def test_bad_messages_of_each_source_are_dead_letters(
     spark: SparkSession, works: Works
 ) -> None:
-    raw = {"stream.file.decoder.class.name": "json", "schema": "id bigint"}
     for name in ("first", "second"):
-        topic = works.topic(name, options=raw)
-        topic.write(value=[b'{"id": 1}', b"bad", b'{"id": 2}'])
+        Messages(works, name).write(b'{"id": 1}', b"bad", b'{"id": 2}')
     text = "".join(
         f'[[sources]]\nstream = "{name}"\nstartingOffsets = "earliest"\n'
         for name in ("first", "second")
@@ -165,6 +174,14 @@ def test_bad_messages_of_each_source_are_dead_letters(
         "first",
         "second",
     ]
+
+
+def ends(source: dict[str, Any]) -> dict[str, int]:
+    """How many rows of each topic lie before a position."""
+    found: dict[str, int] = {}
+    for one in source["offsets"]:
+        found[one["topic"]] = found.get(one["topic"], 0) + one["offset"]
+    return found
 
 
 def refused(spark: SparkSession, path: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -59,6 +60,12 @@ class Defect:
         begin = len(source[:at].encode())
         line = source[:at].count("\n") + 1
         last = line + self.before.rstrip("\n").count("\n")
+        # Within a text of several lines only the first one is executed.
+        first = max(
+            node.lineno
+            for node in ast.walk(ast.parse(source))
+            if isinstance(node, ast.stmt) and node.lineno <= line
+        )
         return Mutation(
             line,
             begin,
@@ -67,7 +74,7 @@ class Defect:
             self.after,
             self.kind,
             self.name,
-            (line, last),
+            (first, last),
         )
 
 
