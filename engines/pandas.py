@@ -5,7 +5,7 @@ Needs ``pip install 'streamfactory[pandas]'``.
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, Final, Unpack, final
 
 import pyarrow as pa
@@ -209,15 +209,12 @@ class _Frames:
     def _cast(self, column: pd.Series[Any], dtype: Any) -> pd.Series[Any]:
         if column.dtype == dtype:
             return column
-        try:
-            known = getattr(dtype, "categories", None)
-            if known is not None and not column.dropna().isin(known).all():
-                raise ValueError
-            cast = column.astype(dtype)
-            kept = bool((cast.isna() == column.isna()).all())
-        except (TypeError, ValueError):
-            kept = False
-        if not kept:
+        cast = None
+        known = getattr(dtype, "categories", None)
+        if known is None or column.dropna().isin(known).all():
+            with suppress(TypeError, ValueError):
+                cast = column.astype(dtype)
+        if cast is None or not (cast.isna() == column.isna()).all():
             msg = f"column {column.name!r} has values that are not in the type {dtype} "
             msg += "of the frame `like`"
             remedy = "pass like= a frame with another type of it"

@@ -126,7 +126,7 @@ def test_types_are_decided_once(stream: dict[str, str]) -> None:
     with pytest.raises(MisuseError, match="both decide the types"):
         pandas.chunks(stream, arrow_types=True, like=EVERY)
     with pytest.raises(MisuseError, match="pass a data frame of pandas"):
-        pandas.to_pandas(stream, like=EVERY["int8"])  # type: ignore[arg-type]
+        pandas.to_pandas(stream, like=EVERY["int8"])
 
 
 def test_nanoseconds_of_a_day_are_kept(stream: dict[str, str]) -> None:
