@@ -26,6 +26,8 @@ class Rows(NamedTuple):
     schema: pa.Schema
     """Of the first batch; those of a list of tables may differ."""
     batches: Iterable[pa.RecordBatch]
+    inferred: frozenset[str] = frozenset()
+    """Columns whose type Arrow inferred from their values."""
 
     @property
     def is_read_once(self) -> bool:
@@ -46,7 +48,7 @@ def rows_of(data: object) -> Rows:
     """
     found = _arrow_rows(data)
     if found is not None:
-        return found
+        return found._replace(inferred=_objects_of(data))
     names = getattr(getattr(data, "dtype", None), "names", None)
     if names is not None:  # a structured array of numpy
         return _table_rows({name: data[name] for name in names})  # type: ignore[index]
@@ -81,6 +83,15 @@ def _arrow_rows(data: Any) -> Rows | None:
         msg = f"{type(data).__name__!r} cannot be read as rows: {error}"
         raise SchemaMismatch(msg, remedy=_TAKEN) from error
     return Rows(found.schema, (found,) if isinstance(found, pa.RecordBatch) else found)
+
+
+def _objects_of(data: Any) -> frozenset[str]:
+    """Return the columns of a pandas frame whose values are Python objects."""
+    if type(data).__module__.partition(".")[0] != "pandas":
+        return frozenset()
+    return frozenset(
+        str(name) for name, dtype in data.dtypes.items() if str(dtype) == "object"
+    )
 
 
 def _rows_of_items(data: Iterable[Any]) -> Rows:
@@ -120,7 +131,16 @@ def _table_rows(columns: Mapping[Any, Any]) -> Rows:
         msg = f"the columns have different numbers of rows: {shown}"
         raise SchemaMismatch(msg)
     table = pa.table(arrays)
-    return Rows(table.schema, table.to_batches(max_chunksize=_ROWS))
+    given = (name for name, values in columns.items() if not _is_arrow(values))
+    return Rows(
+        table.schema, table.to_batches(max_chunksize=_ROWS), frozenset(map(str, given))
+    )
+
+
+def _is_arrow(values: object) -> bool:
+    return isinstance(values, pa.Array | pa.ChunkedArray) or hasattr(
+        values, "__arrow_c_stream__"
+    )
 
 
 def _refusal(data: object) -> MisuseError:

@@ -34,7 +34,7 @@ from streamfactory.spi import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 
 def record(*types: Any) -> dict[str, Any]:
@@ -190,31 +190,47 @@ TYPES: dict[str, tuple[Any, Any, Any, pa.DataType]] = {
 }
 
 
-@pytest.mark.parametrize("name", TYPES)
-@pytest.mark.parametrize("columnar", [True, False])
-def test_each_type_is_read_and_written(name: str, columnar: bool) -> None:
+ODD = {"name": "f2", "type": {"type": "fixed", "name": "odd", "size": 1}}
+"""A field whose type the decoder by column does not have."""
+by_column_and_by_row = pytest.mark.parametrize(
+    "more", [[], [ODD]], ids=["by column", "by row"]
+)
+
+
+@pytest.mark.parametrize("name", sorted(TYPES.keys() - {"union"}))
+@by_column_and_by_row
+def test_each_type_is_read_and_written(name: str, more: list[Any]) -> None:
     kind, value, expected, arrow = TYPES[name]
-    odd = {"type": "fixed", "name": "odd", "size": 1}
-    schema = record(kind, ["null", _renamed(kind)] if name != "union" else kind)
-    if not columnar:
-        schema["fields"].append({"name": "f2", "type": odd})
+    schema = record(kind, ["null", _renamed(kind)])
+    schema["fields"] += more
     rows = [
         {"f0": value, "f1": value, "f2": b"o"},
         {"f0": value, "f1": None, "f2": b"o"},
     ]
-    if name == "union":
-        rows = rows[:1] * 2
+    decoded = read_and_written(schema, rows)
+    assert decoded.schema.field("f0") == pa.field("f0", arrow, nullable=False)
+    assert decoded.column("f0").to_pylist() == [expected, expected]
+    assert decoded.column("f1").to_pylist() == [expected, None]
+
+
+@by_column_and_by_row
+def test_union_is_read_and_written(more: list[Any]) -> None:
+    kind, value, expected, arrow = TYPES["union"]
+    schema = record(kind, kind)
+    schema["fields"] += more
+    decoded = read_and_written(schema, [{"f0": value, "f1": value, "f2": b"o"}] * 2)
+    assert decoded.schema.field("f0") == pa.field("f0", arrow)
+    assert decoded.column("f0").to_pylist() == [expected, expected]
+
+
+def read_and_written(schema: Any, rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    """Decode messages of rows, encode what was decoded, and compare."""
     payloads = [written(schema, row) for row in rows]
     decoded = decode(schema, payloads)
     assert not decoded.errors
-    assert decoded.rows.schema.field("f0").type == arrow
-    assert decoded.rows.schema.field("f0").nullable == (name == "union")
-    found = decoded.rows.column("f0").to_pylist()
-    assert found == [expected, expected]
-    if name != "union":
-        assert decoded.rows.column("f1").to_pylist() == [expected, None]
     encoder = AvroEncoder({"schema": json.dumps(schema)}, "topic")
     assert encoder.encode(decoded.rows).to_pylist() == payloads
+    return decoded.rows
 
 
 def _renamed(kind: Any) -> Any:
@@ -492,34 +508,39 @@ BAD = {
         b"\x20" + (10**38).to_bytes(16, "big"),
     ),
     "a time of 25 hours": (TYPES["time-millis"][0], b"\x80\xa2\xd6\x55"),
-    "junk behind": ("long", b"\x02\x00"),
-    "nothing": ("long", b""),
+}
+BAD_MESSAGES: dict[str, Callable[[bytes], bytes]] = {
+    "junk behind": lambda whole: whole + b"\0",
+    "nothing": lambda _: b"",
 }
 
 
-@pytest.mark.parametrize("columnar", [True, False])
+@by_column_and_by_row
 @pytest.mark.parametrize("name", BAD)
-def test_bad_messages_are_reported_and_their_neighbours_kept(
-    name: str, columnar: bool
+def test_bad_values_are_reported_and_their_neighbours_kept(
+    name: str, more: list[Any]
 ) -> None:
     kind, payload = BAD[name]
-    schema, tail = record(kind, kind), b""
-    if isinstance(kind, dict):
-        schema["fields"][1]["type"] = "string"
-    good = {**dict.fromkeys(("f0", "f1"), _value(kind)), "f2": b"o"}
-    if isinstance(kind, dict):
-        good["f1"] = "x"
-    if not columnar:
-        odd = {"type": "fixed", "name": "odd", "size": 1}
-        schema["fields"].append({"name": "f2", "type": odd})
-        tail = b"o"
+    schema, good = record(kind, "string"), {"f0": _value(kind), "f1": "x", "f2": b"o"}
+    schema["fields"] += more
     whole = written(schema, good)
     first = written(record(kind), {"f0": good["f0"]})
-    bad = payload + whole[len(first) :] if name != "nothing" else b""
-    if name == "junk behind":
-        bad = whole + b"\0"
-    del tail
-    decoded = decode(schema, [whole, bad, whole] * 40)
+    check_every_third_is_bad(schema, [whole, payload + whole[len(first) :], whole])
+
+
+@by_column_and_by_row
+@pytest.mark.parametrize("name", BAD_MESSAGES)
+def test_bad_messages_are_reported_and_their_neighbours_kept(
+    name: str, more: list[Any]
+) -> None:
+    schema = record("long", "long")
+    schema["fields"] += more
+    whole = written(schema, {"f0": 1, "f1": 1, "f2": b"o"})
+    check_every_third_is_bad(schema, [whole, BAD_MESSAGES[name](whole), whole])
+
+
+def check_every_third_is_bad(schema: Any, three: list[bytes]) -> None:
+    decoded = decode(schema, three * 40)
     chosen = [error.message for error in decoded.errors]
     assert chosen == list(range(1, 120, 3)), decoded.errors[:2]
     assert {error.code for error in decoded.errors} <= {"malformed", "range"}

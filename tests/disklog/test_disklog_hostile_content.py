@@ -352,26 +352,51 @@ PARTS: dict[str, Callable[[pa.RecordBatch], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", [*PARTS, "compressed", "two", "noise", "short"])
-def test_a_bad_part_is_passed_over(
+def part_file(*batches: pa.RecordBatch, compression: str | None = None) -> bytes:
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_file(sink, batches[0].schema, options=options) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+PART_FILES: dict[str, Callable[[pa.RecordBatch], bytes]] = {
+    "compressed": lambda rows: part_file(rows, compression="zstd"),
+    "two": lambda rows: part_file(rows, rows),
+    "noise": lambda _: b"ARROW1\0\0" + bytes(100),
+    "short": lambda rows: part_file(rows)[:200],
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_part_with_bad_rows_is_passed_over(
     filled: DiskLog, root: Path, store_factory: Any, name: str
 ) -> None:
     """The snapshot before, and the records, say the same."""
+    check_part_is_passed_over(
+        filled, root, store_factory, lambda rows: part_file(PARTS[name](rows))
+    )
+
+
+@pytest.mark.parametrize("name", PART_FILES)
+def test_part_that_is_a_bad_file_is_passed_over(
+    filled: DiskLog, root: Path, store_factory: Any, name: str
+) -> None:
+    check_part_is_passed_over(filled, root, store_factory, PART_FILES[name])
+
+
+def check_part_is_passed_over(
+    filled: DiskLog,
+    root: Path,
+    store_factory: Any,
+    edited: Callable[[pa.RecordBatch], bytes],
+) -> None:
     newest = snapshots(root, filled)[-1]
     path = inner(root, filled) / unsealed(newest)["parts"][-1]
     rows = pa.ipc.open_file(path.read_bytes()).get_batch(0)
     assert rows.num_rows == 2
-    edited = PARTS[name](rows) if name in PARTS else rows
-    sink = pa.BufferOutputStream()
-    packed = pa.ipc.IpcWriteOptions(
-        compression="zstd" if name == "compressed" else None
-    )
-    with pa.ipc.new_file(sink, edited.schema, options=packed) as writer:
-        for _ in range(2 if name == "two" else 1):
-            writer.write_batch(edited)
-    data = bytes(sink.getvalue())
-    data = {"noise": b"ARROW1\0\0" + bytes(100), "short": data[:200]}.get(name, data)
-    path.write_bytes(data)
+    path.write_bytes(edited(rows))
     path.chmod(0o666)  # anybody could have written it
     store = store_factory()
     assert everything(store.open("t")) == ALL

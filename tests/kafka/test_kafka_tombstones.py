@@ -16,7 +16,6 @@ from streamfactory.decoders.protobuf.harness import ProtobufHarness
 from streamfactory.spi import SchemaMismatch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from tests.kafka.topics import Topics
@@ -28,7 +27,6 @@ ENCODERS = {
     "csv": {"schema": "number bigint not null"},
     "text": {"pattern": "number (?P<number>-?[0-9]+)", "schema": "number bigint"},
     "arrow": {},
-    "protobuf": {},
 }
 
 
@@ -66,24 +64,41 @@ def messages(
     return [(message.key(), message.value()) for message in found]
 
 
+ROW = b'{"number":1,"text":"a","twice":[1]}'
+some_and_all = pytest.mark.parametrize(
+    "given", [[ROW, None, ROW, None], [None, None]], ids=["some", "all"]
+)
+
+
 @pytest.mark.parametrize("encoder", ENCODERS)
-@pytest.mark.parametrize("values", ["some", "all"])
+@some_and_all
 def test_a_decoded_copy_writes_tombstones_as_tombstones(
-    values: str, encoder: str, topics: Topics
+    given: list[bytes | None], encoder: str, topics: Topics
 ) -> None:
-    given: list[bytes | None] = [None, None]
-    if values == "some":
-        row = b'{"number":1,"text":"a","twice":[1]}'
-        given = [row, None, row, None]
+    target = topics.create()
+    sink = decoded(topics, target, encoder, **ENCODERS[encoder])
+    check_tombstones_are_copied(topics, source(topics, given), sink, target, given)
+
+
+@some_and_all
+def test_a_copy_to_protobuf_writes_tombstones_as_tombstones(
+    given: list[bytes | None], topics: Topics
+) -> None:
     target = topics.create()
     harness = ProtobufHarness()  # has the file of the descriptor
-    options: Mapping[str, str] = ENCODERS[encoder]
-    if encoder == "protobuf":
-        options = harness.options()
-    sink = decoded(topics, target, encoder, **options)
+    sink = decoded(topics, target, "protobuf", **harness.options())
     read = source(topics, given)
-    if encoder == "protobuf":
-        read["schema"] = "number bigint, text string, twice array<bigint>"
+    read["schema"] = "number bigint, text string, twice array<bigint>"
+    check_tombstones_are_copied(topics, read, sink, target, given)
+
+
+def check_tombstones_are_copied(
+    topics: Topics,
+    read: dict[str, str],
+    sink: dict[str, str],
+    target: str,
+    given: list[bytes | None],
+) -> None:
     streamfactory.copy(read, sink, writer_id="w")
     found = messages(topics, target, len(given))
     assert [key for key, _ in found] == [b"k%d" % at for at in range(len(given))]

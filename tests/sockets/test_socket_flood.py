@@ -250,26 +250,49 @@ def test_a_handshake_has_a_deadline(
         until(lambda: sending.is_done)
 
 
-@pytest.mark.parametrize("data", [b"", SCHEMA.serialize().to_pybytes()[:-20]])
-@pytest.mark.parametrize("options", [{}, SERVER], ids=["plain", "tls"])
+begun = pytest.mark.parametrize(
+    "data", [b"", SCHEMA.serialize().to_pybytes()[:-20]], ids=["nothing", "a part"]
+)
+"""What comes of a schema; the rest never comes."""
+
+
+@begun
 def test_a_schema_has_a_deadline_and_its_slot_is_free_again(
     port: int,
     address: str,
     reader_of: Callable[..., Reading],
     data: bytes,
-    options: dict[str, str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    reader = reader_of(**options, schema__timeout__millis="300")
+    reader = reader_of(schema__timeout__millis="300")
+    dialled(port).sendall(data)
+    check_slot_is_free_again(reader, address, {}, caplog)
+
+
+@begun
+def test_a_schema_over_tls_has_a_deadline_and_its_slot_is_free_again(
+    port: int,
+    address: str,
+    reader_of: Callable[..., Reading],
+    data: bytes,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    reader = reader_of(**SERVER, schema__timeout__millis="300")
     peer = dialled(port)
-    if options:
-        peer.setblocking(False)
-        wrapped = tls_client(peer)
-        shaking = Background(lambda: shake(wrapped))
-        reader.until(lambda _: shaking.is_done)
-        peer = shaking.result()
-    if data:
-        peer.sendall(data)  # and the rest never comes
+    peer.setblocking(False)
+    wrapped = tls_client(peer)
+    shaking = Background(lambda: shake(wrapped))
+    reader.until(lambda _: shaking.is_done)
+    shaking.result().sendall(data)
+    check_slot_is_free_again(reader, address, CLIENT, caplog)
+
+
+def check_slot_is_free_again(
+    reader: Reading,
+    address: str,
+    client: dict[str, str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with caplog.at_level(logging.WARNING):
         reader.until(lambda _: "rejected" in caplog.text)
     assert (
@@ -278,7 +301,7 @@ def test_a_schema_has_a_deadline_and_its_slot_is_free_again(
     )
 
     def write() -> None:
-        with sink_of(connect=address, **(CLIENT if options else {})) as sink:
+        with sink_of(connect=address, **client) as sink:
             sink.put(rows(1))
             sink.end_stream(Finished())
 

@@ -511,26 +511,40 @@ def test_a_reader_that_connects_does_so_again(port: int, address: str) -> None:
 # --- schemas --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("reconnects", [False, True])
-def test_another_schema_is_refused(
-    port: int, address: str, *, reconnects: bool
+OTHER_SCHEMA = pa.schema([pa.field("n", pa.string(), nullable=False)])
+
+
+def test_second_writer_with_another_schema_is_refused(port: int, address: str) -> None:
+    source = source_of(listen=address, writers="2", x_out__of__range="earliest")
+    looking = Background(lambda: source.schema)
+    first = Writer(port)
+    assert looking.result() == SCHEMA
+    reader = source.reader(PARTITION_0)
+    reader.fetch(0, timeout=0.3)
+    other = Writer(port, OTHER_SCHEMA)
+    first.finish()
+    check_schema_is_refused(source, reader, other)
+
+
+def test_writer_that_reconnects_with_another_schema_is_refused(
+    port: int, address: str
 ) -> None:
     source = source_of(
         listen=address,
-        writers="1" if reconnects else "2",
-        reconnect__millis="20s" if reconnects else "0",
+        writers="1",
+        reconnect__millis="20s",
         x_out__of__range="earliest",
     )
     looking = Background(lambda: source.schema)
     first = Writer(port)
     assert looking.result() == SCHEMA
-    if reconnects:
-        first.tear()
+    first.tear()
     reader = source.reader(PARTITION_0)
     reader.fetch(0, timeout=0.3)
-    other = Writer(port, pa.schema([pa.field("n", pa.string(), nullable=False)]))
-    if not reconnects:
-        first.finish()
+    check_schema_is_refused(source, reader, Writer(port, OTHER_SCHEMA))
+
+
+def check_schema_is_refused(source: Source, reader: Reader, other: Writer) -> None:
     with pytest.raises(SchemaMismatch) as caught:
         until(lambda: reader.fetch(0, timeout=0.3).end)
     assert is_cut(other.socket)

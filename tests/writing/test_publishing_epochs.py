@@ -173,30 +173,57 @@ def everything(one: Input, most: int) -> tuple[list[Any], list[tuple[int, str, i
 _VALUES = st.text(alphabet='a"\n,', max_size=6)
 
 
-@settings(
+pieces = settings(
     max_examples=cases(60),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-@given(
-    values=st.lists(_VALUES, min_size=1, max_size=12),
-    most=st.integers(1, 5),
-    block=st.integers(20, 200),
-    kind=st.sampled_from(["csv", "jsonl", "arrows", "parquet"]),
-    ended=st.booleans(),
-)
+inputs = {
+    "values": st.lists(_VALUES, min_size=1, max_size=12),
+    "most": st.integers(1, 5),
+    "block": st.integers(20, 200),
+}
+
+
+def ids(values: list[str]) -> pa.Table:
+    return pa.table({"id": [f"x{value}" for value in values]})
+
+
+@pieces
+@given(kind=st.sampled_from(["csv", "arrows", "parquet"]), **inputs)
 def test_pieces_of_an_input_are_the_whole_and_go_on_anywhere(
-    tmp_path: Path, values: list[str], most: int, block: int, kind: str, *, ended: bool
+    tmp_path: Path, values: list[str], most: int, block: int, kind: str
 ) -> None:
-    path = tmp_path / f"a.{kind}"
-    table = pa.table({"id": [f"x{value}" for value in values]})
-    if kind == "jsonl":
-        lines = [json.dumps(row) for row in table.to_pylist()]
-        path.write_text("\n\n".join(lines) + ("\n" if ended else ""))
-    else:
-        written(path, table)
-        if kind == "csv" and not ended:
-            path.write_bytes(path.read_bytes().rstrip(b"\n"))
+    table = ids(values)
+    path = written(tmp_path / f"a.{kind}", table)
+    check_pieces_are_the_whole(path, table, most, block)
+
+
+@pieces
+@given(**inputs)
+def test_pieces_of_csv_without_a_last_line_end_are_the_whole(
+    tmp_path: Path, values: list[str], most: int, block: int
+) -> None:
+    table = ids(values)
+    path = written(tmp_path / "a.csv", table)
+    path.write_bytes(path.read_bytes().rstrip(b"\n"))
+    check_pieces_are_the_whole(path, table, most, block)
+
+
+@pieces
+@given(last=st.sampled_from(["", "\n"]), **inputs)
+def test_pieces_of_json_lines_with_empty_ones_are_the_whole(
+    tmp_path: Path, values: list[str], most: int, block: int, last: str
+) -> None:
+    table, path = ids(values), tmp_path / "a.jsonl"
+    lines = [json.dumps(row) for row in table.to_pylist()]
+    path.write_text("\n\n".join(lines) + last)
+    check_pieces_are_the_whole(path, table, most, block)
+
+
+def check_pieces_are_the_whole(
+    path: Path, table: pa.Table, most: int, block: int
+) -> None:
     options = InputOptions(block_size=block, batch_rows=4)
     opened = open_input(str(path), options=options)
     rows, marks = everything(opened, most)

@@ -29,46 +29,64 @@ def write(sink: Sink) -> None:
     sink.factory.end_stream(Finished())
 
 
-@pytest.mark.parametrize("reader_binds", [True, False])
-@pytest.mark.parametrize("payload", ["arrow", "raw"])
-@pytest.mark.parametrize(
-    ("pattern", "framing"),
-    [
-        ("pub-sub", "sequenced"),
-        ("push-pull", "sequenced"),
-        ("dealer-router", "sequenced"),
-        ("pub-sub", "plain"),
-        ("push-pull", "plain"),
-    ],
+JSON = {"stream.zeromq.decoder.class.name": "json"}
+PAYLOADS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
+    "arrow": ({}, {}),
+    "raw": (JSON, {**JSON, "schema": "number bigint"}),
+}
+"""What the writer, and what the reader, needs for a payload."""
+ACKNOWLEDGED = {"stream.zeromq.acknowledge": "fetched"}
+both_ways_to_connect = pytest.mark.parametrize(
+    ("here", "there"), [("bind", "connect"), ("connect", "bind")]
 )
-def test_what_is_written_is_read_once_and_in_order(
+
+
+@both_ways_to_connect
+@pytest.mark.parametrize("payload", PAYLOADS)
+@pytest.mark.parametrize(
+    ("pattern", "more"),
+    [("pub-sub", {}), ("push-pull", {}), ("dealer-router", ACKNOWLEDGED)],
+)
+def test_sequenced_messages_are_read_once_in_order_to_their_end(
     place: str,
     peers: Peers,
     pattern: str,
-    framing: str,
+    more: dict[str, str],
     payload: str,
-    *,
-    reader_binds: bool,
+    here: str,
+    there: str,
 ) -> None:
-    shared = {"framing": framing, "payload": payload}
-    ends = ["bind", "connect"] if reader_binds else ["connect", "bind"]
-    theirs = properties(pattern, **{ends[1]: place}, **shared)
-    ours = properties(pattern, **{ends[0]: place}, **shared)
-    if payload == "raw":
-        theirs["stream.zeromq.decoder.class.name"] = "json"
-        ours |= {"stream.zeromq.decoder.class.name": "json", "schema": "number bigint"}
-    if pattern == "dealer-router":
-        ours["stream.zeromq.acknowledge"] = "fetched"
-    peers.write(theirs, write)
+    shared = {"framing": "sequenced", "payload": payload}
+    writers, readers = PAYLOADS[payload]
+    peers.write(properties(pattern, **{there: place}, **shared) | writers, write)
+    ours = properties(pattern, **{here: place}, **shared) | readers | more
     with streamfactory.open(ours, follow=True) as stream:
         found, losses = numbers_of(stream, EPOCHS * EACH)
-        while framing == "sequenced" and not stream.ends:
-            more = stream.next_batch(0.2)
-            assert more is None or not more.num_rows
+        while not stream.ends:
+            batch = stream.next_batch(0.2)
+            assert batch is None or not batch.num_rows
         ended = [type(end) for end in stream.ends.values()]
     assert found == [*range(EPOCHS * EACH)]
     assert losses == []
-    assert ended == ([Finished] if framing == "sequenced" else [])
+    assert ended == [Finished]
+    peers.join()
+
+
+@both_ways_to_connect
+@pytest.mark.parametrize("payload", PAYLOADS)
+@pytest.mark.parametrize("pattern", ["pub-sub", "push-pull"])
+def test_plain_messages_are_read_once_in_order_and_have_no_end(
+    place: str, peers: Peers, pattern: str, payload: str, here: str, there: str
+) -> None:
+    shared = {"framing": "plain", "payload": payload}
+    writers, readers = PAYLOADS[payload]
+    peers.write(properties(pattern, **{there: place}, **shared) | writers, write)
+    ours = properties(pattern, **{here: place}, **shared) | readers
+    with streamfactory.open(ours, follow=True) as stream:
+        found, losses = numbers_of(stream, EPOCHS * EACH)
+        assert not stream.ends
+    assert found == [*range(EPOCHS * EACH)]
+    assert losses == []
     peers.join()
 
 

@@ -60,6 +60,7 @@ from streamfactory.wiring.writing.changes import change_column, check_changes
 from streamfactory.wiring.writing.claimed import ClaimedCommitters
 from streamfactory.wiring.writing.committer import Committer
 from streamfactory.wiring.writing.files import FileWriters
+from streamfactory.wiring.writing.guessed import warn_of_guesses
 from streamfactory.wiring.writing.keys import KeyColumns, KeyEncoder
 from streamfactory.wiring.writing.producer import Producer
 from streamfactory.wiring.writing.routing import (
@@ -118,6 +119,8 @@ class Sink(Closing):
             self._keys = KeyColumns(configured.key_decoder, self.config)
         self._claimed = ClaimedCommitters(clock or Clock())
         self._schema: pa.Schema | None = None
+        self._warned = False
+        """Whether the types of first rows were looked at."""
         self._decided: tuple[pa.Schema, Target] | None = None
         """Targets of previous rows, by their schema."""
         self.files = FileWriters(self.producer, self._target, self.guarantee)
@@ -235,6 +238,8 @@ class Sink(Closing):
         self.guarantee(writer_id=writer_id)
         number = task or 0
         target = self._target(schema)
+        if not self._warned and self.schema is None:
+            self._warn_of_guesses(target.stored)
         attempt = uuid.uuid4().hex
         context = WriteContext(writer_id, epoch, number, attempt, kind, target.stored)
         home = home_of(writer_id, epoch, task)
@@ -324,6 +329,8 @@ class Sink(Closing):
                 epoch again.
         """
         found = rows_of(rows)
+        if found.inferred and not self._warned and self.schema is None:
+            self._warn_of_guesses(found.schema, found.inferred)
         if writer_id is None:
             committer = self.committer(kind=WriteKind.BATCH)
             return self._put(committer, found, None, epoch or 0, source_position)
@@ -426,6 +433,15 @@ class Sink(Closing):
         if self._schema is not None:  # else the first rows decide it
             self._decided = schema, target
         return target
+
+    def _warn_of_guesses(
+        self, rows: pa.Schema, inferred: frozenset[str] = frozenset()
+    ) -> None:
+        """Warn of types that the first rows decide for the topic; once."""
+        special = self.framework_columns
+        own = pa.schema([field for field in rows if field.name not in special])
+        warn_of_guesses(self.config.name, self.canonical(own), inferred)
+        self._warned = True
 
     def _expected_columns(self) -> str | None:
         """Return the remedy for rows that do not fit."""
