@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from streamfactory.cli.parameters import json_flag
+from streamfactory.wiring.core.places import is_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +36,7 @@ def init_command(printer: Printer, *, folder: Path) -> None:
             for path in starter.rglob("*")
             if path.is_file()
         )
-        there = [name for name in names if (folder / name).exists()]
+        there = [name for name in names if is_file(folder / name)]
         if there:
             msg = f"{', '.join(there)}: there already, and nothing is overwritten."
             raise click.BadParameter(msg, param_hint="'FOLDER'")
