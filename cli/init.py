@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from streamfactory.cli.parameters import json_flag
+from streamfactory.wiring.core.places import is_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +38,7 @@ def init_command(printer: Printer, *, folder: Path, kafka: bool) -> None:
     nothing is written if one of them is.
     """
     texts = _texts("starter") | (_texts("starter_kafka") if kafka else {})
-    there = [name for name in texts if (folder / name).exists()]
+    there = [name for name in texts if is_file(folder / name)]
     if there:
         msg = f"{', '.join(there)}: there already, and nothing is overwritten."
         raise click.BadParameter(msg, param_hint="'FOLDER'")

@@ -24,6 +24,7 @@ from streamfactory.spi import (
 )
 from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.config.loading import load
+from streamfactory.wiring.core.places import is_file
 from streamfactory.wiring.reading.source import Source
 from streamfactory.wiring.streams.checkpoints import (
     FileCheckpointStore,
@@ -96,9 +97,9 @@ def locate(
     catalogue = catalogue or Catalogue().snapshot()
     definitions = tuple(catalogue.one(stream) for stream in streams)
     path = Path(target)
-    if path.suffix == ".json" and path.is_file():
+    if path.suffix == ".json" and is_file(path):
         return Located(target, groups=_instance(path), definitions=definitions)
-    if not path.is_file():
+    if not is_file(path):
         place = Place.of(target)
         if place.names() is None:
             msg = f"the folder {place.text} does not exist"

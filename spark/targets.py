@@ -17,6 +17,7 @@ from streamfactory.spi import (
 )
 from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.config.loading import load
+from streamfactory.wiring.core.places import is_folder
 from streamfactory.wiring.core.plain import total
 from streamfactory.wiring.reading.lag import measure_lag
 from streamfactory.wiring.reading.source import Source
@@ -118,7 +119,7 @@ def _measured(target: str, one: Reading) -> TargetLag:
 def pipeline_files() -> list[Path]:
     """The pipelines in the folder beside the catalogue's."""
     folder = Catalogue().folder.parent / PIPELINES
-    found = sorted(folder.glob("*.toml")) if folder.is_dir() else []
+    found = sorted(folder.glob("*.toml")) if is_folder(folder) else []
     return [path for path in found if is_pipeline(path)]
 
 
@@ -161,7 +162,7 @@ def readings(
         for position, source in zip(positions, sources, strict=True):
             yield Reading("pipeline", _name(located), position, source)
         return
-    if Path(target).is_dir():
+    if is_folder(Path(target)):
         msg = f"{target} is a folder, not a stream, pipeline or group"
         remedy = "use `streamfactory checkpoint lag` for a folder of checkpoints"
         raise MisuseError(msg, remedy=remedy)

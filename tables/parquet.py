@@ -73,7 +73,8 @@ class DataFile:
         if not groups:
             return
         if columns is not None:
-            columns = [n for n in columns if n.partition(".")[0] in self.schema.names]
+            known = set(self.schema.names)
+            columns = [n for n in columns if n.partition(".")[0] in known]
             if not columns:
                 yield from _no_columns(self.count, skip, most)
                 return

@@ -19,6 +19,7 @@ from streamfactory.cli.top.observing import (
     observe,
 )
 from streamfactory.spi import ConfigError, NotInstalled
+from streamfactory.wiring.core.places import is_file
 
 if TYPE_CHECKING:
     import threading
@@ -91,7 +92,7 @@ def _observers(
     """Of the processes named, and of the catalogue unless only processes are."""
     files = [Path(target) for target in targets if "://" not in target]
     for path in files:
-        if not path.is_file():
+        if not is_file(path):
             msg = f"{str(path)!r} is no file of a pipeline, and no URL"
             raise ConfigError(msg, remedy="give a file, or http://HOST:PORT")
     found: list[CatalogueObserver | ProcessObserver] = [

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from streamfactory.spi import ConfigError
 from streamfactory.wiring.config.documents import open_document, read_toml
+from streamfactory.wiring.core.places import is_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 def is_pipeline(path: Path) -> bool:
     """Whether a file defines a pipeline instead of streams."""
-    if path.suffix.lower() != ".toml" or not path.is_file():
+    if path.suffix.lower() != ".toml" or not is_file(path):
         return False
     try:
         body = read_toml(open_document(path))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users write it
 
@@ -134,6 +135,9 @@ def _parse(session: SparkSession, step: Step, draft: Draft, analysis: Analysis) 
     except PySparkException as error:
         _problem(analysis, step, f"is not SQL: {words_of(error)}")
         return False
+    except Py4JJavaError as error:
+        _problem(analysis, step, _java_words(error, step.sql))
+        return False
     loader = java.getClass().getClassLoader()
     if any(loader.loadClass(name).isInstance(plan) for name in _NO_QUERY):
         _problem(analysis, step, "is a command, not a query", "write select ...")
@@ -213,6 +217,9 @@ def _analyse_step(session: SparkSession, step: Step, analysis: Analysis) -> None
     except PySparkException as error:
         _problem(analysis, step, words_of(error))
         return
+    except Py4JJavaError as error:
+        _problem(analysis, step, _java_words(error, step.sql))
+        return
     wrong = _check_watermark(frame, step.watermark)
     if frame.isStreaming:
         wrong = "reads a stream that is no source: name it in [[sources]]"
@@ -264,6 +271,21 @@ def stateful_between(
     before = analysis.reach(trunk)
     behind = {name for target in targets for name in analysis.reach(target)} - before
     return [name for name in analysis.order if name in behind & analysis.stateful]
+
+
+def _java_words(error: Py4JJavaError, sql: str) -> str:
+    """The cause of an error that Spark does not translate; its stack's end, mostly."""
+    name = str(error.java_exception.getClass().getName())
+    if name != "java.lang.StackOverflowError":
+        return f"Spark cannot analyse it: {words_of(Exception(error.java_exception))}"
+    depth = deepest = line = 0
+    for number, text in enumerate(sql.splitlines(), 1):
+        for sign in re.findall(r"[()]", text):
+            depth += 1 if sign == "(" else -1
+            if depth > deepest:
+                deepest, line = depth, number
+    where = f" ({deepest} parentheses in line {line} of the SQL)" if line else ""
+    return f"is nested too deeply for Spark{where}"
 
 
 def _problem(

@@ -61,3 +61,33 @@ def test_a_failing_command_names_the_code_as_json_does(
     as_json = streamfactory(*words, "--json")
     if as_json.err:
         assert json.loads(as_json.err)["error"] == shown[0]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("lag",),
+        ("validate", "--no-spark"),
+        ("run",),
+        ("checkpoint", "show"),
+        ("checkpoint", "lag"),
+        ("checkpoint", "diff", "somewhere"),
+        ("offsets", "show"),
+        ("top", "--once"),
+        ("init",),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("name", ["n" * 300, "n" * 300 + ".toml", "n/" * 2500 + "x"])
+def test_a_name_that_no_file_can_have_is_no_defect(
+    streamfactory: Callable[..., Outcome],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    name: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = streamfactory(*words, name)
+    assert done.status
+    assert "[internal]" not in done.err + done.out
+    assert "Traceback" not in done.err + done.out

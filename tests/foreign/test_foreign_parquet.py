@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import time
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -19,7 +20,7 @@ from tests.proving.tiers import sample
 from streamfactory.arrowlog.disk.pages import read_groups
 from streamfactory.arrowlog.disk.thrift import NotParquet
 from streamfactory.backends.file.foreign import create_consumer, parquetfile
-from streamfactory.backends.file.foreign.types import plain, plain_type
+from streamfactory.backends.file.foreign.types import difference, plain, plain_type
 from streamfactory.spi import (
     CorruptData,
     FetchLimits,
@@ -540,3 +541,14 @@ def test_a_changed_byte_of_a_page_with_a_checksum_is_noticed(tmp_path: Path) -> 
     path.write_bytes(data)
     with pytest.raises(CorruptData):
         rows_from(path)
+
+
+def test_wide_schemas_are_compared_in_linear_time() -> None:
+    wide = pa.schema([(f"column_{number}", pa.int64()) for number in range(30_000)])
+    began = time.process_time()
+    assert difference(wide, wide) is None
+    # A search for each name would take minutes.
+    assert time.process_time() - began < 10
+    more = wide.append(pa.field("more", pa.int64()))
+    assert difference(more, wide) == "it has the additional column 'more'"
+    assert difference(wide, more) == "it has no column 'more'"

@@ -479,3 +479,19 @@ def test_batch_that_failed_comes_again(
         with pytest.raises(DecodeError):
             stream.next_batch(1)
     assert stream.commit() == Position({ZERO: 0})
+
+
+def test_a_loop_ends_where_the_assigned_partitions_are_read_to_their_latest(
+    member: Callable[..., Stream], script: Script
+) -> None:
+    script.bounds, script.assigned = (10, 12), frozenset({ZERO})
+    stream = member()
+    script.bounds = (10, 20)
+    script.answers = [
+        None,
+        (ZERO, Fetched(typed(1), 11)),
+        (ZERO, Fetched(typed(2), 12)),
+        (ZERO, Fetched(typed(3), 13)),
+    ]
+    assert [batch.next_offset for batch in stream] == [11, 12]
+    assert len(script.answers) == 1

@@ -489,3 +489,33 @@ def test_store_is_closed_where_a_member_cannot_start(
     with pytest.raises(PositionRefused, match="the checkpoint is corrupt"):
         member("1/3")
     assert calls == ["open", "claim g 1-of-3", "load", "close"]
+
+
+# --- ends --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("instance", ["0/1", "1/2"])
+def test_a_loop_over_a_group_ends_at_the_latest_of_its_start(
+    member: Any, log: MemoryLog, instance: str
+) -> None:
+    fill(log, p0=3, p1=2, p3=1)
+    stream = member(instance)
+    mine = stream.position
+    seen = 0
+    for batch in stream:
+        seen += batch.num_rows
+        stream.commit()
+        fill(log, p0=1, p1=1)  # never at the end, if that moved
+    assert seen >= sum({0: 3, 1: 2, 3: 1}.get(one.id, 0) for one in mine)
+    fill(log, p0=1, p1=1)
+    for stream in (member(instance), member(instance)):
+        rows = stream.to_reader().read_all().num_rows
+        assert rows >= len({0, 1} & {one.id for one in mine})
+
+
+def test_a_loop_over_a_group_at_the_latest_offsets_ends_at_once(
+    member: Any, log: MemoryLog
+) -> None:
+    assert list(member()) == []
+    fill(log, p0=3)
+    assert list(member(startingOffsets="latest")) == []

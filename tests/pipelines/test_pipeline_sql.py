@@ -99,6 +99,10 @@ def refused(spark: SparkSession, works: Works, *texts: str) -> Sequence[str]:
         ("select sum(word) + at from input", "step 'a': Cannot resolve"),
         ("select * from\n(", "step 'a': is not SQL: Syntax error"),
         ("select 1; select 2", "step 'a': is not SQL: Syntax error"),
+        (
+            f"select id,\n{'(' * 2000}id{')' * 2000} from input",
+            "step 'a': is nested too deeply for Spark (2000 parentheses in line 2 of ",
+        ),
     ],
 )
 def test_a_step_is_a_query_over_ids(

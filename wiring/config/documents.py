@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from streamfactory.spi import ConfigError, Problem
+from streamfactory.wiring.core.places import is_folder, is_special
 from streamfactory.wiring.options.texts import pointer_of
 
 if TYPE_CHECKING:
@@ -119,8 +120,8 @@ def open_document(path: Path) -> Document:
 def _file_text(path: Path) -> str:
     shown = repr(str(path))
     # Reading a pipe or a device could block or never end.
-    if path.exists() and not path.is_file():
-        kind = "a folder" if path.is_dir() else "not a regular file"
+    if is_folder(path) or is_special(path):
+        kind = "a folder" if is_folder(path) else "not a regular file"
         msg = f"{shown} is {kind}, expected a file"
         raise ConfigError(msg)
     try:

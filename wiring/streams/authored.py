@@ -23,12 +23,12 @@ from streamfactory.wiring.reading.bounds import Bounds
 from streamfactory.wiring.reading.clipping import Answer
 from streamfactory.wiring.reading.counters import Counters, ReadTally
 from streamfactory.wiring.reading.losses import LossPolicy
-from streamfactory.wiring.streams.groups import GroupReader
+from streamfactory.wiring.streams.groups import GroupReader, is_reached
 from streamfactory.wiring.streams.incarnations import MemberIncarnations
 from streamfactory.wiring.writing.diverting import Letters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from streamfactory.spi import (
         DataLossError,
@@ -122,6 +122,13 @@ class AuthoredGroup(GroupReader):
         """See `GroupReader`."""
         counters = (one.counters for one in self._members.values())
         return sum(counters, self._counters)
+
+    def has_read(self, ends: Mapping[Partition, int | None]) -> bool:
+        """See `GroupReader`; False as long as no partition is assigned."""
+        mine, position = self._call(self._author.assignment), self.position
+        return bool(mine) and all(
+            is_reached(position.get(one), ends.get(one, 0)) for one in mine
+        )
 
     def close(self) -> None:
         """See `GroupReader`."""

@@ -84,8 +84,22 @@ class GroupReader(ABC):
         """The counters of this member."""
 
     @abstractmethod
+    def has_read(self, ends: Mapping[Partition, int | None]) -> bool:
+        """Whether each partition of this member is read to its end, exclusive.
+
+        Args:
+            ends: By partition; None is unknown: then only the partition's own end is.
+                Partitions that are not in it count as read.
+        """
+
+    @abstractmethod
     def close(self) -> None:
         """Close without committing."""
+
+
+def is_reached(offset: int | None, end: int | None) -> bool:
+    """Whether the next offset of a partition is at its end, exclusive."""
+    return end == 0 or (offset is not None and end is not None and offset >= end)
 
 
 @final
@@ -193,6 +207,14 @@ class CheckpointedGroup(GroupReader):
     def counters(self) -> Counters:
         """See `GroupReader`."""
         return self._rotation.counters + self._gone
+
+    def has_read(self, ends: Mapping[Partition, int | None]) -> bool:
+        """See `GroupReader`."""
+        return all(
+            partition in self._rotation.ends
+            or is_reached(offset, ends.get(partition, 0))
+            for partition, offset in self.position.items()
+        )
 
     def close(self) -> None:
         """See `GroupReader`."""

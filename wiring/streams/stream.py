@@ -22,6 +22,7 @@ from streamfactory.wiring.config.loading import FAULTS, StreamLike, load
 from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.reading.following import read_from
 from streamfactory.wiring.reading.source import for_group
+from streamfactory.wiring.reading.starts import ending_offsets
 from streamfactory.wiring.receiving.embedded import open_source
 from streamfactory.wiring.streams.authored import AuthoredGroup
 from streamfactory.wiring.streams.checkpoints import (
@@ -76,7 +77,9 @@ def open_stream(
             over all start options. The default is the start options, then earliest, or
             latest if ``follow``.
         follow: Continue after the latest offset is reached, with new partitions, until
-            closed. Otherwise the stream ends at the latest offsets of now.
+            closed. Otherwise the stream ends at the latest offsets of now; a member of
+            a group where its partitions are read up to these: a loop ends there,
+            ``next_batch`` does not.
         columns: Columns to read, in this order; None means all.
         options: Properties that replace those of the definition.
         allow_class_paths: Whether the configuration may name Python objects.
@@ -141,6 +144,8 @@ class Stream(Closing):
                 msg = "a group starts at its checkpoint: start is not allowed"
                 remedy = "use a new group.id with a starting option"
                 raise MisuseError(msg, stream=self.config.name, remedy=remedy)
+            infos = [] if follow else source.metadata.partitions()
+            self._latest = ending_offsets(source.config, source.metadata, infos)
             self._group = _group(source)
         else:
             default = "latest" if follow else "earliest"
@@ -324,7 +329,7 @@ class Stream(Closing):
 
     @property
     def _endless(self) -> bool:
-        return self._follow or self._rotation is None
+        return self._follow
 
     def _check_open(self) -> None:
         if self._closed:
@@ -333,7 +338,12 @@ class Stream(Closing):
 
     @property
     def _finished(self) -> bool:
-        return self._rotation is not None and self._rotation.finished
+        if self._rotation is not None:
+            return self._rotation.finished
+        assert self._group is not None
+        return (
+            not self._follow and not self._closed and self._group.has_read(self._latest)
+        )
 
 
 def _group(source: Source) -> GroupReader:

@@ -102,10 +102,11 @@ def _used(array: pa.Array, *values: pa.Array) -> list[pa.Array]:
 
 def difference(have: pa.Schema, want: pa.Schema) -> str | None:
     """The first difference between two plain schemas; None if rows fit."""
-    if len(set(have.names)) < len(have.names):
+    names = set(have.names)
+    if len(names) < len(have):
         return "it has two columns with the same name"
     for field in want:
-        if field.name not in have.names:
+        if field.name not in names:
             return f"it has no column {field.name!r}"
         found = have.field(field.name)
         if found.type != field.type:
@@ -113,8 +114,9 @@ def difference(have: pa.Schema, want: pa.Schema) -> str | None:
             return f"column {field.name!r} has the type {kinds}"
         if found.nullable and not field.nullable:
             return f"column {field.name!r} is nullable"
-    extra = [name for name in have.names if name not in want.names]
-    return f"it has the additional column {extra[0]!r}" if extra else None
+    extra = names.difference(want.names)
+    first = next((name for name in have.names if name in extra), None)
+    return None if first is None else f"it has the additional column {first!r}"
 
 
 def _is_list_view(kind: pa.DataType) -> bool:
