@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import threading
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
 from tests.checkpoints.conftest import Topic
-from tests.ui.conftest import HOSTILE, World
+from tests.ui.conftest import HOSTILE, PLACE, TOKEN, Client, World
 from tests.ui.test_pages import assert_harmless
 
 from streamfactory.ui import feeds, messages
@@ -23,52 +22,7 @@ from streamfactory.ui.recording import Recorder
 from streamfactory.ui.site import Site
 from streamfactory.wiring.streams.opening import open_sink
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from werkzeug.test import TestResponse
-
-TOKEN = "correct-horse-battery-staple"
 LITERAL = "literal-hunter2"
-PLACE = "http://localhost:9816"
-
-
-@dataclass
-class Client:
-    """Calls the application without a server and without a browser."""
-
-    site: Site
-    client: Any
-
-    def get(self, path: str, **arguments: Any) -> TestResponse:
-        found: TestResponse = self.client.get(
-            path, query_string=arguments, base_url=PLACE
-        )
-        return found
-
-    def text(self, path: str, **arguments: Any) -> str:
-        return self.get(path, **arguments).get_data(as_text=True)
-
-
-@pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    """The stream clicks, without groups and pipelines."""
-    made = World(tmp_path, Topic(tmp_path / "topics", "clicks"))
-    made.topic.write(10, 4)
-    made.catalogue.mkdir(parents=True)
-    monkeypatch.setenv("STREAMFACTORY_STREAMS", str(made.catalogue))
-    made.topic.file(made.catalogue)
-    return made
-
-
-@pytest.fixture
-def client(world: World) -> Iterator[Client]:
-    del world
-    access, lookups = Access("127.0.0.1:9816", TOKEN), Lookups(wait=60)
-    site = Site(access, Recorder(lookups, 15.0, ()), lookups)
-    yield Client(site, create_app(site).test_client())
-    site.feeds.stop()
 
 
 def offsets(text: str) -> list[tuple[int, int]]:
@@ -125,8 +79,8 @@ def test_a_search_shows_what_matches_and_how_far_it_came(client: Client) -> None
     assert "syntax error" in page.get_data(as_text=True)
 
 
-def test_hostile_messages_are_shown_harmlessly(world: World, client: Client) -> None:
-    world.letters(HOSTILE)
+def test_hostile_messages_are_shown_harmlessly(small: World, client: Client) -> None:
+    small.letters(HOSTILE)
     texts = [client.text("/messages", stream="letters")]
     texts += [
         client.text("/message", stream="letters", topic="letters", offset=at)
@@ -173,10 +127,10 @@ def test_a_download_that_a_limit_ended_is_named_so(
 
 
 @pytest.fixture
-def leaky(world: World) -> Topic:
+def leaky(small: World) -> Topic:
     """A stream whose rows have the secret of its configuration."""
-    made = Topic(world.folder / "topics", "leaky")
-    made.file(world.catalogue, **{"stream.meta.password": LITERAL})
+    made = Topic(small.folder / "topics", "leaky")
+    made.file(small.catalogue, **{"stream.meta.password": LITERAL})
     with open_sink(made.options) as sink:
         rows = {
             "text": [f"see {LITERAL} here", "other"],
@@ -262,18 +216,18 @@ def ready(client: Client) -> None:
         time.sleep(0.01)
 
 
-def test_the_live_view_has_new_messages_once(world: World, client: Client) -> None:
+def test_the_live_view_has_new_messages_once(small: World, client: Client) -> None:
     threads = threading.active_count()
     assert events(client.text("/events", stream="clicks")) == []
     ready(client)
-    world.topic.write(2, 1)
+    small.topic.write(2, 1)
     found = follow(client, "", lambda some: len(some) >= 3)
     assert {(one["partition"], one["offset"]) for _, _, one in found} == {
         (0, 10),
         (0, 11),
         (1, 4),
     }
-    world.topic.write(1, 0)
+    small.topic.write(1, 0)
     (later,) = follow(client, found[-1][1], lambda some: len(some) >= 1)
     assert later[2]["offset"] == 12
     for _ in range(20):  # views of one query share a reader
@@ -287,11 +241,11 @@ def test_the_live_view_has_new_messages_once(world: World, client: Client) -> No
 
 
 def test_a_reader_that_nobody_asks_ends_and_the_view_says_so(
-    world: World, client: Client, monkeypatch: pytest.MonkeyPatch
+    small: World, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.text("/events", stream="clicks")
     ready(client)
-    world.topic.write(1, 0)
+    small.topic.write(1, 0)
     (before,) = follow(client, "", lambda some: len(some) >= 1)
     monkeypatch.setattr(feeds, "_UNASKED", 0.0)
     deadline = time.monotonic() + 60
@@ -322,8 +276,8 @@ def test_a_failure_of_a_live_view_is_an_event(client: Client) -> None:
     assert found[0] == "failed"
 
 
-def test_reading_requires_the_log_in_where_pages_do(world: World) -> None:
-    del world
+def test_reading_requires_the_log_in_where_pages_do(small: World) -> None:
+    del small
     access = Access("127.0.0.1:9816", TOKEN, must_log_in=True)
     site = Site(access, Recorder(Lookups(), 15.0, ()), Lookups())
     anonymous = create_app(site).test_client()
