@@ -81,6 +81,11 @@ class Feeds:
                 feed = self._feeds[query] = _Feed(query)
         return list(feed.since(last))
 
+    def open(self) -> list[_Feed]:
+        """The readers that were asked for lately."""
+        with self._lock:
+            return list(self._feeds.values())
+
     def stop(self, seconds: float = 10.0) -> None:
         """End all readers, and wait for them, up to a limit."""
         with self._lock:
@@ -105,6 +110,8 @@ class _Feed:
         self._error: dict[str, Any] | None = None
         self._asked = time.monotonic()
         self.stop = threading.Event()
+        self.following = threading.Event()
+        """Set when later messages will be read."""
         self.thread = threading.Thread(target=self._run, name="live view", daemon=True)
         self.thread.start()
 
@@ -160,6 +167,7 @@ class _Feed:
             mine=lambda one: _is_mine(query, one),
         )
         stack.callback(rotation.close)
+        self.following.set()
         while self.alive:
             batch = rotation.next_batch(_TURN)
             if batch is None or not batch.num_rows:

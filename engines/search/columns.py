@@ -129,7 +129,7 @@ def _of_scalars(column: pa.Array) -> pa.Array:
         or types.is_binary_view(kind)
     ):
         return _of_binary(column)
-    if types.is_decimal(kind) and kind.bit_width > 128:
+    if types.is_decimal(kind) and (kind.bit_width > 128 or kind.scale < 0):
         return column.cast(pa.string())
     simple = types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind)
     if (

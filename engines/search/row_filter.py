@@ -141,7 +141,8 @@ class RowFilter(Closing):
         return MisuseError(
             f"the expression cannot be evaluated: {reason}",
             remedy="use SQL of DuckDB that is true or false for a row, such as "
-            "id > 5 AND name LIKE 'a%'; columns: " + ", ".join(list(self._names)[:40]),
+            "id > 5 AND name LIKE 'a%'; quote names that are words of SQL: "
+            '"offset"; columns: ' + ", ".join(list(self._names)[:40]),
         )
 
     def _exchange(self, content: Any, seconds: float) -> bytes:

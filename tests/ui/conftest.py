@@ -15,8 +15,13 @@ from tests.checkpoints.conftest import Topic
 from tests.checkpoints.test_checkpoint_commands import pipeline
 from tests.checkpoints.test_offsets_and_lag import grouped, ran_pipeline
 
+from streamfactory.ui.access import Access
+from streamfactory.ui.app import create_app
+from streamfactory.ui.lookups import Lookups
+from streamfactory.ui.recording import Recorder
 from streamfactory.ui.server import PageServer
 from streamfactory.ui.settings import page_settings
+from streamfactory.ui.site import Site
 from streamfactory.wiring.config.definition import Property
 from streamfactory.wiring.decoding.deadletters import DEAD_LETTER_SCHEMA
 from streamfactory.wiring.streams.opening import open_sink
@@ -26,9 +31,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from werkzeug.test import TestResponse
+
     from streamfactory.spi import StreamConfig
 
 TOKEN = "correct-horse-battery-staple"
+PLACE = "http://localhost:9816"
+"""Where clients call the application without a server."""
 SCRIPT = "<script>alert(1)</script>"
 HOSTILE = {
     "script": f"{SCRIPT}<img src=x onerror=alert(1)>".encode(),
@@ -200,3 +209,40 @@ def serve() -> Iterator[Callable[..., Browser]]:
             return Browser(server.location)
 
         yield start
+
+
+@dataclass
+class Client:
+    """Calls the application without a server and without a browser."""
+
+    site: Site
+    client: Any
+
+    def get(self, path: str, **arguments: Any) -> TestResponse:
+        found: TestResponse = self.client.get(
+            path, query_string=arguments, base_url=PLACE
+        )
+        return found
+
+    def text(self, path: str, **arguments: Any) -> str:
+        return self.get(path, **arguments).get_data(as_text=True)
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    """The stream clicks, without groups and pipelines."""
+    made = World(tmp_path, Topic(tmp_path / "topics", "clicks"))
+    made.topic.write(10, 4)
+    made.catalogue.mkdir(parents=True)
+    monkeypatch.setenv("STREAMFACTORY_STREAMS", str(made.catalogue))
+    made.topic.file(made.catalogue)
+    return made
+
+
+@pytest.fixture
+def client(small: World) -> Iterator[Client]:
+    del small
+    access, lookups = Access("127.0.0.1:9816", TOKEN), Lookups(wait=60)
+    site = Site(access, Recorder(lookups, 15.0, ()), lookups)
+    yield Client(site, create_app(site).test_client())
+    site.feeds.stop()

@@ -70,7 +70,7 @@ GROUPS: Final[dict[str, tuple[type[Entry], ...]]] = {
         tables.IcebergTables,
         tables.HudiTables,
     ),
-    "pages": (pages.PageActions,),
+    "pages": (pages.PageActions, pages.PageQueries, pages.SearchExpressions),
     "decoders": (
         decoding.ArrowDecoding,
         decoding.JsonDecoding,

@@ -1,4 +1,4 @@
-"""Actions of the pages: forms that a client with a session sends."""
+"""The pages: forms that a client with a session sends, queries, expressions."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import os
 import urllib.parse
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 from tests.checkpoints.conftest import Topic
 from tests.checkpoints.test_offsets_and_lag import grouped, store_of
 from tests.fuzz import mutating
 from tests.fuzz.entries.base import Entry
 
+from streamfactory.engines.search.process import Evaluator, Refused
 from streamfactory.spi import MisuseError
 from streamfactory.ui.access import Access, Session
 from streamfactory.ui.app import create_app
@@ -23,8 +25,6 @@ from streamfactory.wiring.streams.checkpoints import merged
 if TYPE_CHECKING:
     import random
     from collections.abc import Generator
-
-    import pyarrow as pa
 
 _TOKEN: Final = "correct-horse-battery-staple"
 _SCRIPT: Final = "<script>alert(1)</script>"
@@ -68,6 +68,8 @@ class PageActions(Entry):
         path, form = "/actions/offsets", self._move(chance)
         if chance.random() < 0.4:
             form = {"change": "@"}
+        elif chance.random() < 0.3:
+            path, form = "/actions/topic", self._topic(chance)
         elif chance.random() < 0.2:
             path, form = chance.choice(
                 (
@@ -124,6 +126,19 @@ class PageActions(Entry):
         self._client.set_cookie("streamfactory-9816", self._secret, domain="localhost")
         return found
 
+    def _topic(self, chance: random.Random) -> dict[str, str]:
+        kind, text = chance.choice(
+            (
+                ("produce", '{"id": 5, "_partition": 1}'),
+                ("grow", "3"),
+                ("truncate", "0=1"),
+                ("delete", "clicks"),
+                ("create", "id bigint, name string|3"),
+            )
+        )
+        # Shown only: `change` confirms what an input before it was shown.
+        return {"kind": kind, "stream": "clicks", "text": text, "format": "json"}
+
     def _move(self, chance: random.Random) -> dict[str, str]:
         place = chance.choice(_PLACES)
         return {"stream": "clicks", "group": "billing", "place": place}
@@ -135,3 +150,112 @@ class PageActions(Entry):
 
     def _position(self) -> dict[Any, int]:
         return dict(merged(store_of(self.folder).load("billing")).items())
+
+
+_QUERIES: Final = (
+    ("/messages", {"stream": "clicks", "count": "3"}),
+    ("/messages", {"stream": "clicks", "from": "0=1 1=0", "direction": "forward"}),
+    ("/messages", {"stream": "clicks", "from": '{"clicks":{"0":2}}', "as": "raw"}),
+    ("/messages", {"stream": "clicks", "partition": "1:clicks", "from": "2h"}),
+    ("/message", {"stream": "clicks", "topic": "clicks", "offset": "1"}),
+    ("/download", {"stream": "clicks", "format": "csv", "from": "1"}),
+    ("/download", {"stream": "clicks", "format": "parquet"}),
+    ("/follow", {"stream": "clicks", "where": "id > 1"}),
+    ("/map", {}),
+    ("/", {"q": "cli", "sort": "size", "page": "1"}),
+    ("/stream", {"name": "clicks", "set": "only"}),
+)
+"""Without expressions, each of which starts a process: see `SearchExpressions`."""
+
+
+class PageQueries(Entry):
+    """Queries of pages that anybody who may read can ask for."""
+
+    NAME = "page-queries"
+
+    def prepare(self) -> None:
+        topic = Topic(self.folder / "topics", "clicks")
+        topic.write(4, 2)
+        catalogue = self.folder / "configs" / "streams"
+        catalogue.mkdir(parents=True)
+        os.environ["STREAMFACTORY_STREAMS"] = str(catalogue)
+        topic.file(catalogue)
+        lookups = Lookups(wait=30.0, fresh=0.0)
+        access = Access("127.0.0.1:9816")
+        site = Site(access, Recorder(lookups, 15.0, ()), lookups)
+        self._client = create_app(site).test_client()
+
+    def make(self, chance: random.Random) -> bytes:
+        path, sound = chance.choice(_QUERIES)
+        query = dict(sound)
+        if query and chance.random() > _GOOD:
+            key = chance.choice(list(query))
+            if chance.random() < 0.4:
+                query[key] = chance.choice(_WORDS)
+            else:
+                damaged = mutating.text_of(query[key].encode(), chance)
+                query[key] = damaged.decode("utf-8", "replace")
+        return f"{path}?{urllib.parse.urlencode(query)}".encode()
+
+    def feed(self, data: bytes) -> Generator[pa.RecordBatch]:
+        answer = self._client.get(data.decode(), base_url="http://localhost:9816")
+        text = answer.get_data(as_text=True)
+        assert _SCRIPT not in text, "a script is in the page"
+        assert answer.status_code not in (500, 501), "the page failed"
+        if answer.status_code >= 400 or 'role="alert"' in text:
+            raise MisuseError(f"status {answer.status_code}")
+        yield from ()
+
+
+_EXPRESSIONS: Final = (
+    "id > 1 AND name LIKE 'a%'",
+    "upper(name) = 'A' OR id IN (1, 2, 3)",
+    "nested.x IS NULL AND CASE WHEN id = 1 THEN true ELSE false END",
+    "list_contains(list_transform([1, 2], lambda v: v + id), 3)",
+    "regexp_matches(name, '^a+$') AND id::VARCHAR ~ '[0-9]'",
+    "json_extract_string('{\"a\": 1}', '$.a') = '1'",
+    "now() > TIMESTAMP '2026-01-01' - INTERVAL 2 DAY",
+    "abs(id) BETWEEN 0 AND 1e3 AND NOT (name IS NULL)",
+)
+_READ_ELSEWHERE: Final = (
+    "read_text", "glob", "COPY", "ATTACH", "rows", "FROM", "SELECT", "$1", ";", "--",
+    "sum(id)", "*", "getenv('HOME')", "COLUMNS('x')", "OVER ()", "unnest([1])",
+)  # fmt: skip
+
+
+class SearchExpressions(Entry):
+    """Expressions of searches, in the engine as their process has it."""
+
+    NAME = "search-expressions"
+
+    def prepare(self) -> None:
+        self._evaluator = Evaluator()
+        self._rows = pa.record_batch(
+            {
+                "id": [1, 2, None],
+                "name": ["a", None, "\u202e<b>"],
+                "nested": pa.array([{"x": 1}, None, {"x": None}]),
+            }
+        )
+
+    def make(self, chance: random.Random) -> bytes:
+        text = chance.choice(_EXPRESSIONS)
+        if chance.random() > _GOOD:
+            if chance.random() < 0.4:
+                words = text.split(" ")
+                at = chance.randrange(len(words) + 1)
+                words.insert(at, chance.choice(_READ_ELSEWHERE))
+                return " ".join(words).encode()
+            return mutating.text_of(text.encode(), chance)
+        return text.encode()
+
+    def feed(self, data: bytes) -> Generator[pa.RecordBatch]:
+        text = data.decode("utf-8", "replace")
+        try:
+            self._evaluator.prepare(text, self._rows.schema.names)
+            hits = self._evaluator.evaluate(self._rows)
+        except Refused as error:
+            raise MisuseError(str(error)) from None
+        assert len(hits) == self._rows.num_rows
+        assert set(hits) <= {0, 1}
+        yield from ()
