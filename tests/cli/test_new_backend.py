@@ -49,7 +49,7 @@ def tool(folder: Path, *words: str, **environment: str) -> str:
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        timeout=300,
+        timeout=600,
     )
     assert done.returncode == 0, done.stdout
     return done.stdout

@@ -99,10 +99,8 @@ class Proof:
         self.start("available", "out.of.range=earliest").succeed()
 
     def recreate(self) -> None:
-        """Recreate the topic under a running query that has read all before.
-
-        It fails, and reads nothing new.
-        """
+        """Recreate the topic under a running query: it fails, and reads nothing new."""
+        self.drain()
         driver = self.start("follow")
         try:
             self.send(0, 5)
@@ -183,6 +181,7 @@ def hunt(rounds: int, seed: int, place: Path, bootstrap: str) -> Verdict:
     proof, kills = Proof(place, bootstrap, seed), 0
     while kills < rounds:
         kills += proof.kill()
+    proof.drain()
     proof.follow_growth()
     proof.pass_retention()
     proof.recreate()
