@@ -69,7 +69,7 @@ def figures(rounds: int, rows: int) -> Iterator[Figure]:
             path = folder / f"rows.{form}"
             write(table, path)
             place = folder / "written"
-            sides = {
+            sides: dict[str, Callable[[], None]] = {
                 "bare": partial(read_bare, form, path, place, table.schema),
                 "ours": partial(publish, path, place, table.schema),
             }

@@ -260,7 +260,7 @@ class TableCommitter(StreamCommitter):
     def last(self) -> LastCommit | None:
         if self._writer_id is None:
             return None
-        table = self._factory.table()
+        table, held = self._factory.table(), None
         for _ in _tries(f"the claim of writer {self._writer_id!r}"):
             try:
                 seen = self._factory.look()

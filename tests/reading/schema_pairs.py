@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -374,10 +375,7 @@ def prove(rounds: int, number: int, place: Path) -> Verdict:
         "column": (try_values, half)
     }
     for depth in DEPTHS:
-        attempts[depth] = (
-            (lambda data, d=depth: try_depth(d, data)),
-            half // len(DEPTHS),
-        )
+        attempts[depth] = partial(try_depth, depth), half // len(DEPTHS)
     verdict = Verdict()
     for name, (attempt, pairs) in attempts.items():
         try:

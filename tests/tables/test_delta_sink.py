@@ -467,6 +467,7 @@ def test_files_are_published_and_streams_copied_and_dead_letters_kept(
     assert len(DeltaTable(str(tmp_path / "letters")).to_pyarrow_table()) == 1
 
 
+@pytest.mark.long("four writers, two of which are killed")
 def test_a_few_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
     verdict = sink_proving.DELTA.prove(2, 0, tmp_path)
     assert (verdict.lost, verdict.twice) == (0, 0)
