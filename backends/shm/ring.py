@@ -174,9 +174,9 @@ class Ring:
             OSError: There is no memory left.
         """
         at = PAGE + record.position % self.capacity
-        parts = [encode_record(record)]
+        parts: list[bytes | memoryview] = [encode_record(record)]
         if payload is not None:
-            parts.append(memoryview(payload))  # type: ignore[arg-type]
+            parts.append(memoryview(payload))
         written = os.pwritev(self._file, parts, at)
         expected = sum(len(part) for part in parts)
         while written < expected:  # a call writes 2 GiB at most
