@@ -7,6 +7,8 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from streamfactory.arrowlog.checks import no_such_partition
+from streamfactory.arrowlog.disk.names import topic_of
 from streamfactory.arrowlog.disk.records import WriterState
 from streamfactory.arrowlog.values import Committed
 from streamfactory.arrowlog.writers import committed_before
@@ -122,11 +124,15 @@ class Appender:
 
         Raises:
             MessageTooLarge: permanent; the rows of a partition have no room in a ring.
+            TopicNotFound: permanent; staged rows name a partition that does not exist.
         """
         parts, writes = list(before), list[Write]()
         if replace_all:
             parts = [Part(p.latest, p.latest, p.head, p.head) for p in parts]
         for partition, batches in rows.items():
+            if not 0 <= partition < len(parts):
+                topic = topic_of(self._folder.name) or ""
+                raise no_such_partition(topic, partition, len(parts))
             part = parts[partition]
             head, base = part.head, part.latest
             for batch in self._pieces(batches):

@@ -140,9 +140,13 @@ class Ring:
         """Those of the state that was followed last, in order of their offsets."""
         return self._records
 
-    def at(self, offset: int) -> Record:
-        """The record with the rows of an offset."""
-        return self._records[bisect_right(self._bases, offset) - 1]
+    def at(self, offset: int) -> Record | None:
+        """The record with the rows of an offset; None if it is not in the index."""
+        index = bisect_right(self._bases, offset) - 1
+        if index < 0:
+            return None
+        found = self._records[index]
+        return found if offset < found.base + found.rows else None
 
     def offset_at(self, timestamp_ms: int) -> int | None:
         """The first offset appended at or after a time."""
@@ -170,9 +174,9 @@ class Ring:
             OSError: There is no memory left.
         """
         at = PAGE + record.position % self.capacity
-        parts = [encode_record(record)]
+        parts: list[bytes | memoryview] = [encode_record(record)]
         if payload is not None:
-            parts.append(memoryview(payload))  # type: ignore[arg-type]
+            parts.append(memoryview(payload))
         written = os.pwritev(self._file, parts, at)
         expected = sum(len(part) for part in parts)
         while written < expected:  # a call writes 2 GiB at most

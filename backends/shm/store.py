@@ -79,18 +79,14 @@ class ShmLogStore(LogStore):
         folder = self.root / topic_folder(name)
         with self._whole():
             self._ready()
-            self._remove_deleted(folder)
             with self._working() as made:
                 self._fill(made, name, schema, partitions)
-                try:
+                with self._alone():
+                    self._remove_deleted(folder)
+                    if folder.exists():
+                        msg = f"topic {name!r} exists already"
+                        raise MisuseError(msg, remedy="open it, or delete it first")
                     made.rename(folder)
-                except OSError:
-                    if not folder.exists():
-                        raise
-                    msg = f"topic {name!r} exists already"
-                    raise MisuseError(
-                        msg, remedy="open it, or delete it first"
-                    ) from None
         return self.open(name)
 
     def _fill(
@@ -134,7 +130,8 @@ class ShmLogStore(LogStore):
         log = self.open(name)
         with self._whole():
             log.mark_deleted()
-            self._remove_deleted(log.folder)
+            with self._alone():
+                self._remove_deleted(log.folder)
         with self._lock:
             if self._logs.get(name) is log:
                 del self._logs[name]
@@ -178,8 +175,9 @@ class ShmLogStore(LogStore):
         with suppress(FileExistsError):
             self.root.mkdir(0o700, parents=True)
         self._check_owner()
-        for path in self.left_over():
-            shutil.rmtree(path, ignore_errors=True)
+        with self._alone():
+            for path in self.left_over():
+                shutil.rmtree(path, ignore_errors=True)
 
     def _check_owner(self) -> bool:
         """Refuse a folder that others can write to. Whether it exists.
@@ -201,21 +199,35 @@ class ShmLogStore(LogStore):
     def _working(self) -> Iterator[Path]:
         """A folder that is locked while it is worked on, and removed after it."""
         path = self.root / f"{_LEFT}{uuid.uuid4().hex}"
-        path.mkdir(0o700)
-        file = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with self._alone():  # or it would be found before it is locked
+            path.mkdir(0o700)
+            file = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             fcntl.flock(file, fcntl.LOCK_EX)
+        try:
             yield path
         finally:
             os.close(file)
             shutil.rmtree(path, ignore_errors=True)
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Be the only one who gives or takes the name of a topic, for a moment."""
+        file = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(file)
+
     def _remove_deleted(self, folder: Path) -> None:
-        """Remove the folder of a topic if the topic was marked as deleted."""
-        if not _is_deleted(folder):
-            return
-        with self._working() as place, suppress(FileNotFoundError):
-            folder.rename(place / "topic")
+        """Remove the folder of a topic if the topic was marked as deleted.
+
+        The caller is alone: or it would remove the topic that another one has made.
+        """
+        if _is_deleted(folder):
+            left = self.root / f"{_LEFT}{uuid.uuid4().hex}"
+            folder.rename(left)
+            shutil.rmtree(left, ignore_errors=True)
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
@@ -280,9 +292,9 @@ class StoreHandle:
         with _lock:
             if self._key is None or self._key[0] != os.getpid():
                 self._key = (os.getpid(), *self._place)
-                _stores.setdefault(self._key, (ShmLogStore(*self._place), [0]))[1][
-                    0
-                ] += 1
+                made = ShmLogStore(*self._place), [0]
+                users = _stores.setdefault(self._key, made)[1]
+                users[0] += 1
             return _stores[self._key][0]
 
     def close(self) -> None:

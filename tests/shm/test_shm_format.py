@@ -50,7 +50,7 @@ def rows(first: int) -> pa.RecordBatch:
 
 
 def read(program: Path, root: Path, *more: str) -> tuple[list[int], str]:
-    command = [program, root / "clicks.topic", "1", *more]
+    command = [str(program), str(root / "clicks.topic"), "1", *more]
     done = subprocess.run(command, capture_output=True, timeout=60, check=True)
     with pa.ipc.open_stream(done.stdout) as stream:
         table = stream.read_all()

@@ -100,6 +100,7 @@ def numbers(log: ShmLog, partition: int = 0) -> list[int]:
 def test_a_ring_that_wraps_keeps_the_newest_rows_and_their_offsets(store: Any) -> None:
     log = store().create("t", SCHEMA)
     chance, first = random.Random(1), 0
+    [bounds], held = log.bounds(), list[int]()
     for _ in range(200):
         count = chance.randrange(1, 3 * EACH)
         put(log, rows(first, count))
