@@ -51,7 +51,7 @@ NATS: Final = (
         "                self._buffer.clear()\n"
         "                break\n"
         "            if len(taken) >= limits.max_rows:\n",
-        "the server counts subjects and headers, too, and so sends less than the limit: "
+        "the server counts subjects and headers, too, and sends less than the limit: "
         "nothing is left over",
     ),
     Defect(
