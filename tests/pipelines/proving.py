@@ -74,6 +74,8 @@ class Proof:
             f'[[sinks]]\nstream = "{name}.json"\nfrom = "{rows}"\n'
             for name, rows in SINKS.items()
         )
+        for name in sources:
+            self._put(name)
         text = f'checkpoint = "checkpoint"\n{reading}{steps}{sinks}'
         (folder / "p.toml").write_text(text)
 
@@ -87,9 +89,7 @@ class Proof:
         read = batches_committed(self._folder / "checkpoint" / "1") * most
         growing = self._chance.sample(self._sources, max(1, len(self._sources) - 1))
         while self._rows < read + BACKLOG:
-            ids = pa.arange(self._rows, self._rows + ROWS)
-            self._topics[self._chance.choice(growing)].put(pa.table({"id": ids}))
-            self._rows += ROWS
+            self._put(self._chance.choice(growing))
         if passes is None:
             passes = self._chance.randint(0, 4)
         commits = Commits(self._folder / "checkpoint" / "1")
@@ -105,10 +105,8 @@ class Proof:
         """Run to the end; answers rows lost, and rows that came twice."""
         for name in self._sources[1:]:
             self._topics[name].grow(4)  # partitions that came while it was stopped
-            ids = pa.arange(self._rows, self._rows + ROWS)
             places = pa.array([index % 4 for index in range(ROWS)], pa.int32())
-            self._topics[name].put(pa.table({"id": ids, "_partition": places}))
-            self._rows += ROWS
+            self._put(name, _partition=places)
         self._start("never", 0).succeed()
         lost = twice = 0
         for name, ids in (
@@ -121,6 +119,12 @@ class Proof:
             lost += (wanted - found).total()
             twice += (found - wanted).total()
         return lost, twice
+
+    def _put(self, name: str, **more: pa.Array) -> None:
+        """One epoch of new rows."""
+        ids = pa.arange(self._rows, self._rows + ROWS)
+        self._topics[name].put(pa.table({"id": ids, **more}))
+        self._rows += ROWS
 
     def _topic(self, name: str) -> Topic:
         topic = Topic(self._folder, name, **{"stream.file.partitions": "2"})

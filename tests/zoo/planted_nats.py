@@ -51,6 +51,8 @@ NATS: Final = (
         "                self._buffer.clear()\n"
         "                break\n"
         "            if len(taken) >= limits.max_rows:\n",
+        "the server counts subjects and headers, too, and sends less than the limit: "
+        "nothing is left over",
     ),
     Defect(
         "rows beyond 1,024 of one run are placed without the condition on their last",
