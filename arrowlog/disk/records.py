@@ -268,11 +268,7 @@ class Record:
                 format.
             FormatRefused: permanent.
         """
-        found = decode_sealed(data, place, _RECORDS)
-        if found["version"] != version:
-            msg = f"{place}: the record has version {found['version']}"
-            raise CorruptData(msg, remedy=DAMAGED)
-        return cls(**found)
+        return cls(**decode_version(data, place, _RECORDS, version))
 
 
 _ALWAYS: Final = frozenset({"format", "version", "id", "at"})
@@ -472,3 +468,26 @@ def decode_sealed(data: bytes, place: str, decoders: Mapping[int, Decoder]) -> A
     except InvalidValue as error:
         msg = f"{place}: {error}"
         raise CorruptData(msg, remedy=DAMAGED) from None
+
+
+def decode_version(
+    data: bytes, place: str, decoders: Mapping[int, Decoder], version: int
+) -> Mapping[str, Any]:
+    """Decode the members of a sealed file of a version.
+
+    Args:
+        data: Content of the file.
+        place: Location of the file, for messages.
+        decoders: By the number of their format.
+        version: The version in the file's name.
+
+    Raises:
+        CorruptData: data_loss; the file is truncated, does not conform to the format,
+            or is that of another version.
+        FormatRefused: permanent.
+    """
+    found: Mapping[str, Any] = decode_sealed(data, place, decoders)
+    if found["version"] != version:
+        msg = f"{place}: the content is that of version {found['version']}"
+        raise CorruptData(msg, remedy=DAMAGED)
+    return found

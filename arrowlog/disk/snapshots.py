@@ -37,7 +37,7 @@ from streamfactory.arrowlog.disk.records import (
     VERSION,
     SmallSegment,
     WriterState,
-    decode_sealed,
+    decode_version,
     decode_writer,
     seal,
     to_base64,
@@ -108,11 +108,7 @@ class Snapshot:
                 format.
             FormatRefused: permanent.
         """
-        found = cls(**decode_sealed(data, place, _SNAPSHOTS))
-        if found.version != version:
-            msg = f"{place}: the snapshot has version {found.version}"
-            raise CorruptData(msg, remedy=DAMAGED)
-        return found
+        return cls(**decode_version(data, place, _SNAPSHOTS, version))
 
 
 def _snapshot(number: int) -> Decoder:

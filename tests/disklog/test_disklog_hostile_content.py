@@ -77,7 +77,7 @@ def test_a_record_of_another_version_is_refused(
     change(path, lambda plain: plain.update(version=version))
     with pytest.raises(CorruptData) as caught:
         store_factory().open("t")
-    assert caught.value.what == f"{path}: the record has version {version}"
+    assert caught.value.what == f"{path}: the content is that of version {version}"
 
 
 def test_partitions_without_number_take_no_memory(
