@@ -32,7 +32,7 @@ def checkpoint_facts(located: Located, now: datetime) -> Document:
     return {
         "checkpoint": located.folder,
         "pipeline": _pipeline(located),
-        "query": None if located.query is None else _query(located.query, now),
+        "query": None if located.query is None else _query(located, now),
         "commit": _commit(located),
         "groups": None
         if groups is None
@@ -71,7 +71,8 @@ def _pipeline(located: Located) -> Document | None:
     }
 
 
-def _query(query: QueryCheckpoint, now: datetime) -> Document:
+def _query(located: Located, now: datetime) -> Document:
+    query = located.asked()
     planned = query.batch(query.planned[-1]) if query.planned else None
     committed = query.committed_at()
     watermark = query.watermark()
@@ -85,7 +86,7 @@ def _query(query: QueryCheckpoint, now: datetime) -> Document:
         "unfinished_batch": query.unfinished,
         "planned_at": None if planned is None else moment(planned.planned),
         "watermark": moment(watermark),
-        "sources": [] if planned is None else _sources(query, planned),
+        "sources": _moved(located) if planned is None else _sources(query, planned),
         "notes": query.notes,
     }
 
@@ -119,20 +120,33 @@ def _commit(located: Located) -> Document | None:
     }
 
 
+def _moved(located: Located) -> list[Document]:
+    """The saved start of a pipeline that was moved and has not run since."""
+    names = () if located.record is None else located.record.sources
+    pairs = zip(names, located.moved_to() or (), strict=False)
+    return [_source(i, name, position) for i, (name, position) in enumerate(pairs)]
+
+
 def _sources(query: QueryCheckpoint, planned: Batch) -> list[Document]:
     """The position of each source; ``planned`` is the end of an unfinished batch."""
     ahead = query.unfinished is not None
     pairs = zip(planned.sources, query.positions() or (), strict=True)
     return [
-        {
-            "source": index,
-            "name": source.name,
-            "position": position.to_json(),
-            "offsets": _offsets(position),
-            "planned": _offsets(source.position) if ahead else None,
-        }
+        _source(index, source.name, position, source.position if ahead else None)
         for index, (source, position) in enumerate(pairs)
     ]
+
+
+def _source(
+    index: int, name: str | None, position: Position, planned: Position | None = None
+) -> Document:
+    return {
+        "source": index,
+        "name": name,
+        "position": position.to_json(),
+        "offsets": _offsets(position),
+        "planned": None if planned is None else _offsets(planned),
+    }
 
 
 def _offsets(position: Position) -> list[Document]:

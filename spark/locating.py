@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,8 @@ from streamfactory.spi import (
     Checkpoint,
     ConfigError,
     MisuseError,
+    Partition,
+    Position,
     PositionRefused,
     Unsupported,
 )
@@ -35,7 +38,6 @@ from streamfactory.wiring.topics.admin import open_admin
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from streamfactory.spi import Position
     from streamfactory.wiring.config.definition import StreamDefinition
 
     Mask = Callable[[str], str]
@@ -69,15 +71,42 @@ class Located:
     def positions(self) -> tuple[Position, ...]:
         """Where the next batch of a query starts, one position for each source.
 
+        Of a pipeline that was moved and has not run since, that is its saved start.
+
         Raises:
             Unsupported: misuse; it is one of groups.
             PositionRefused: permanent; no batch was planned.
         """
-        found = self.asked().positions()
+        found = self.asked().positions() or self.moved_to()
         if found is None:
             msg = f"{self.folder}: no batch was planned, so there is no position"
             raise PositionRefused(msg, remedy="`checkpoint next` shows where it starts")
         return found
+
+    def moved_to(self) -> tuple[Position, ...] | None:
+        """The offsets at which a generation starts that has not planned a batch.
+
+        One position for each source; None if it starts elsewhere than at offsets, or
+        has begun.
+        """
+        record = self.record
+        if record is None or record.begun:
+            return None
+        starts = [one.get("startingOffsets", "") for one in record.start]
+        if not starts or not all(text.startswith("{") for text in starts):
+            return None
+        return tuple(_position(json.loads(text)) for text in starts)
+
+
+def _position(topics: Mapping[str, Mapping[str, int]]) -> Position:
+    """The position of the value of ``startingOffsets``."""
+    return Position(
+        {
+            Partition(topic, int(number)): offset
+            for topic, offsets in topics.items()
+            for number, offset in offsets.items()
+        }
+    )
 
 
 def locate(

@@ -100,7 +100,10 @@ def _positions(located: Located) -> list[tuple[str, Position]]:
         groups = located.groups.items()
         return [(f"group {name}", merged(instances)) for name, instances in groups]
     query, positions = located.asked(), located.positions()
-    names = [source.name for source in query.batch(query.planned[-1]).sources]
+    if query.planned:
+        names = [source.name for source in query.batch(query.planned[-1]).sources]
+    else:
+        names = [] if located.record is None else [*located.record.sources]
     titles = [source_title(index, name) for index, name in enumerate(names)]
     return list(zip(titles, positions, strict=True))
 

@@ -390,6 +390,28 @@ def test_a_pipeline_is_moved_back_to_a_batch_as_a_new_generation(
     assert "moved by `checkpoint rewind` to batch 1" in opened.why
 
 
+def test_the_lag_of_a_pipeline_that_was_moved_is_counted_from_its_saved_start(
+    program: Command, topic: Topic, tmp_path: Path, stack: ExitStack
+) -> None:
+    ran_pipeline(topic, tmp_path, stack)
+    file = pipeline(tmp_path, topic)
+    program("checkpoint", "rewind", file, "--batch", 1, "--yes")
+    found = program("lag", file, "--json")
+    assert (found.status, found.json["behind"]) == (0, 10)
+    found = program("checkpoint", "lag", file, "--json")
+    assert (found.status, found.json["behind"]) == (0, 10)
+    found = program("offsets", "show", file)
+    assert (found.status, found.out.splitlines()) == (
+        0,
+        ['pipeline delays: {"clicks": {"0": 3, "1": 1}}'],
+    )
+    (source,) = program("checkpoint", "show", file, "--json").json["query"]["sources"]
+    assert [one["offset"] for one in source["offsets"]] == [3, 1]
+    again = program("checkpoint", "rewind", file, "--to", "0=1", "--yes", "--json")
+    assert again.status == 1
+    assert "no batch was planned" in again.err
+
+
 def test_rows_of_an_unfinished_batch_may_be_written_again(
     program: Command, topic: Topic, tmp_path: Path, stack: ExitStack
 ) -> None:

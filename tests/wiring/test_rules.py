@@ -358,3 +358,13 @@ def test_a_guarantee_that_no_use_can_give_is_refused_offline(
         assert "is required, but this stream has as a source at-most-once: " in str(
             errors[0]
         )
+
+
+def test_a_role_in_which_the_guarantee_is_refused_is_named() -> None:
+    words = {"x_guarantee": "exactly-once", "x_out__of__range": "earliest"}
+    checked = found(of("file", path="/data", **words))
+    assert not checked.errors
+    (warning,) = checked.warnings
+    assert warning.key == "guarantee"
+    assert warning.what.startswith("exactly-once is required, but this stream has as a")
+    assert warning.what.endswith("it is refused as a source")

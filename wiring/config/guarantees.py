@@ -7,6 +7,7 @@ source to a sink, and has the weaker guarantee of the two.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from streamfactory.spi import (
@@ -147,7 +148,10 @@ def check_guarantee(
 
 
 def guarantee_problems(config: StreamConfig, backend: Backend) -> list[Problem]:
-    """Return a problem if a stream has its ``guarantee`` neither as source nor as sink.
+    """Return what prevents a stream from having its ``guarantee``, by role.
+
+    An error if it has it neither as a source nor as a sink, a warning of the one role
+    in which it lacks it and is refused.
 
     Args:
         config: Configuration of the stream.
@@ -165,12 +169,18 @@ def guarantee_problems(config: StreamConfig, backend: Backend) -> list[Problem]:
             # A stream that cannot be used in a role is refused when it is used in it.
             with suppress(StreamError):
                 verdicts[role] = offline_verdict(config, backend, role)
-    if not verdicts or any(v.guarantee >= wanted for v in verdicts.values()):
+    lacking = {r: v for r, v in verdicts.items() if v.guarantee < wanted}
+    if not lacking:
         return []
     names = {Role.READ: "source", Role.WRITE: "sink"}
-    gives = ", and ".join(f"as a {names[r]} {v}" for r, v in verdicts.items())
+    gives = ", and ".join(f"as a {names[r]} {v}" for r, v in lacking.items())
     what = f"{wanted} is required, but this stream has {gives}"
-    return [config.problem(_KEY, what, _REMEDY)]
+    problem = config.problem(_KEY, what, _REMEDY)
+    if len(lacking) == len(verdicts):
+        return [problem]
+    (role,) = lacking
+    what = f"{what}: it is refused as a {names[role]}"
+    return [replace(problem, what=what, level="warning")]
 
 
 def path_problem(
