@@ -130,10 +130,11 @@ def test_a_download_that_a_limit_ended_is_named_so(
 
 
 @pytest.fixture
-def leaky(small: World) -> Topic:
+def leaky(small: World, monkeypatch: pytest.MonkeyPatch) -> Topic:
     """A stream whose rows have the secret of its configuration."""
+    monkeypatch.setenv("PLANTED", LITERAL)
     made = Topic(small.folder / "topics", "leaky")
-    made.file(small.catalogue, **{"stream.meta.password": LITERAL})
+    made.file(small.catalogue, **{"stream.meta.password": "${env:PLANTED}"})
     with open_sink(made.options) as sink:
         rows = {
             "text": [f"see {LITERAL} here", "other"],
