@@ -146,6 +146,7 @@ class _Feed:
         try:
             with ExitStack() as stack:
                 self._read(stack)
+            self.stop.set()  # a request that comes now begins another reader
         except StreamError as error:
             self._error = plain_error(error)
         except Exception as error:  # noqa: BLE001 - shown in the view

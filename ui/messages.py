@@ -350,7 +350,7 @@ def _whole(values: pa.Array, at: int) -> str:
     """A whole value as text, within a bound."""
     part = values.slice(at, 1)
     if part.nbytes > 4 * MOST_VALUE:
-        return f"<{values.type}, {part.nbytes:,} bytes: too large for a page>"
+        return _beginning(part)
     value = plain_values(part, octets_text)[0]
     if value is None:
         return "null"
@@ -358,6 +358,16 @@ def _whole(values: pa.Array, at: int) -> str:
     if len(text) > MOST_VALUE:
         return f"{text[:MOST_VALUE]} … ({len(text):,} characters)"
     return text
+
+
+def _beginning(part: pa.Array) -> str:
+    """The beginning of a value that is too large to be converted."""
+    scalar = part[0]
+    if isinstance(scalar, pa.BinaryScalar | pa.LargeBinaryScalar | pa.StringScalar):
+        buffer = scalar.as_buffer()
+        begin = buffer.slice(0, min(buffer.size, MOST_VALUE)).to_pybytes()
+        return f"{begin.decode(errors='backslashreplace')} … ({buffer.size:,} bytes)"
+    return f"<{part.type}, {part.nbytes:,} bytes: too large for a page>"
 
 
 def _offsets_text(position: Any) -> str:

@@ -73,10 +73,12 @@ class RowFilter(Closing):
             asked = {"expression": expression, "names": list(self._names)}
             answer = self._exchange(json.dumps(asked).encode(), SECONDS)
             used: list[str] = self._document(answer)["columns"]
+            self._used = {one: self._names[one] for one in used if one in self._names}
+            # Names and types are checked where there are no rows, too.
+            self.matches(pa.RecordBatch.from_pylist([], schema))
         except BaseException:
             self.close()
             raise
-        self._used = {name: self._names[name] for name in used if name in self._names}
 
     def matches(self, rows: pa.RecordBatch, *, seconds: float = SECONDS) -> np.ndarray:
         """Whether the expression is true, for each row.

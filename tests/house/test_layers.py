@@ -43,8 +43,17 @@ BELOW = {
     "engines": {"spi", "conversion", "wiring", "engines"},
     "spark": {"spi", "conversion", "wiring", "spark"},
     "conformance": {"spi", "conversion", "wiring", "conformance"},
-    "ui": {"spi", "wiring", "transfer", "spark", "ui"},
-    "cli": {"spi", "wiring", "transfer", "spark", "conformance", "ui", "cli"},
+    "ui": {"spi", "wiring", "transfer", "engines", "spark", "ui"},
+    "cli": {
+        "spi",
+        "wiring",
+        "transfer",
+        "engines",
+        "spark",
+        "conformance",
+        "ui",
+        "cli",
+    },
 }
 """Of each folder, those that it may import. Nothing imports a backend or a decoder by
 name: they are found through entry points."""
@@ -72,6 +81,7 @@ CLIENTS = {
 OWN_CLIENTS = {
     "cli/top": {"rich"},
     "engines/polars_predicates": {"polars"},
+    "engines/search": {"numpy", "pyarrow"},
     "spi/soundness": {"numpy", "pyarrow"},
     "backends/delta": {"deltalake"},
     "backends/hudi": {"fastavro", "hudi"},

@@ -220,7 +220,7 @@ class Client:
 
     def get(self, path: str, **arguments: Any) -> TestResponse:
         found: TestResponse = self.client.get(
-            path, query_string=arguments, base_url=PLACE
+            path, query_string=arguments or None, base_url=PLACE
         )
         return found
 

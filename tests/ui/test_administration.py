@@ -11,7 +11,8 @@ import pytest
 from tests.ui.conftest import PLACE, TOKEN, Client
 from tests.ui.test_messages import offsets
 
-import streamfactory
+from streamfactory.spi import TopicNotFound
+from streamfactory.wiring.topics.admin import open_admin
 
 if TYPE_CHECKING:
     from tests.ui.conftest import World
@@ -58,10 +59,9 @@ def person(client: Client) -> Person:
 
 
 def bounds(small: World) -> dict[int, tuple[int, int | None]]:
-    with streamfactory.open(small.topic.options) as stream:
+    with open_admin(small.topic.options) as admin:
         return {
-            one.partition.id: (one.earliest, one.latest)
-            for one in stream.metadata.partitions()
+            one.partition.id: (one.earliest, one.latest) for one in admin.partitions()
         }
 
 
@@ -123,7 +123,7 @@ def test_topics_grow_are_truncated_deleted_and_created(
     person.change("truncate", "0=5")
     assert bounds(small)[0] == (5, 10)
     person.change("delete", "clicks")
-    with pytest.raises(streamfactory.StreamError):
+    with pytest.raises(TopicNotFound):
         bounds(small)
     person.change("create", "id bigint, name string|4")
     assert len(bounds(small)) == 4

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.proving.axe import violations
 from tests.proving.chromium import Chromium, chromium
 from tests.ui.conftest import HOSTILE, SCRIPT, TOKEN
 from tests.ui.pictures import FOLDER, MOST_BYTES, PICTURES, pictures
@@ -24,6 +26,14 @@ PAGES = (
     "/stream?name=clicks",
     "/stream?name=evil",
     "/group?stream=clicks&group=billing",
+    "/?q=nothing&sort=size",
+    "/map",
+    "/messages?stream=clicks&count=5",
+    "/messages?stream=evil&as=raw",
+    "/messages?stream=letters&from=earliest&direction=forward",
+    "/messages?stream=clicks&where=id+%3D+1",
+    "/message?stream=letters&topic=letters&offset=3",
+    "/follow?stream=clicks&where=id+%3D+1",
     "/rows?stream=clicks",
     "/rows?stream=evil&end=last",
     "/rows?stream=letters&as=raw",
@@ -85,6 +95,55 @@ def test_pages_are_quiet_and_fit_a_phone(
             if any(found) or window.width() > width:
                 problems.append((path, width, window.width(), found))
     assert problems == []
+
+
+@pytest.mark.long("a browser visits every page, and axe-core checks it")
+def test_axe_finds_nothing_and_pages_fit_any_width(
+    world: World, serve: Serve, window: Chromium
+) -> None:
+    fill(world)
+    client = serve(token=TOKEN)
+    base = client.location.rstrip("/")
+    client.log_in()
+    for name, value in client.cookies.items():
+        window.call("Network.setCookie", name=name, value=value, url=base)
+    problems = []
+    for path in (*PAGES, "/actions/topic?stream=clicks", "/actions/jobs"):
+        client.get(path)
+        for width, scheme in ((420, "light"), (1600, "dark")):
+            window.resize(width, 900)
+            window.prefer(scheme)
+            window.visit(base + path)
+            found = violations(window)
+            if found or window.width() > width:
+                problems.append((path, width, window.width(), found))
+    assert problems == []
+
+
+@pytest.mark.long("a browser follows a stream")
+def test_the_live_view_shows_messages_and_pauses(
+    world: World, serve: Serve, window: Chromium
+) -> None:
+    base = serve().location.rstrip("/")
+    rows = "document.querySelectorAll('#messages tbody tr').length"
+
+    def shows(count: int) -> None:
+        deadline = time.monotonic() + 120
+        while window.evaluate(rows) < count:
+            assert time.monotonic() < deadline, window.html()
+            world.topic.write(1, 0)
+            time.sleep(0.5)
+
+    window.visit(f"{base}/follow?stream=clicks")
+    shows(1)
+    window.evaluate("document.getElementById('pause').click()")
+    assert "Paused" in window.html()
+    before = window.evaluate(rows)
+    world.topic.write(3, 0)
+    assert window.evaluate(rows) == before
+    window.evaluate("document.getElementById('pause').click()")
+    shows(before + 3)
+    assert window.of("Runtime.exceptionThrown") == []
 
 
 @pytest.mark.long("a browser clicks through the pages")

@@ -89,7 +89,10 @@ def test_hostile_messages_are_shown_harmlessly(small: World, client: Client) -> 
     for text in texts:
         assert_harmless(text)
     assert "0xfffe00" in texts[0]
-    assert "characters)" in texts[1 + list(HOSTILE).index("huge")]
+    huge = texts[1 + list(HOSTILE).index("huge")]
+    assert "x" * 1000 in huge
+    assert "(3,000,000 bytes)" in huge
+    assert len(huge) < 2 * messages.MOST_VALUE
 
 
 def test_a_message_that_is_not_there_is_refused(client: Client) -> None:
@@ -127,10 +130,11 @@ def test_a_download_that_a_limit_ended_is_named_so(
 
 
 @pytest.fixture
-def leaky(small: World) -> Topic:
+def leaky(small: World, monkeypatch: pytest.MonkeyPatch) -> Topic:
     """A stream whose rows have the secret of its configuration."""
+    monkeypatch.setenv("PLANTED", LITERAL)
     made = Topic(small.folder / "topics", "leaky")
-    made.file(small.catalogue, **{"stream.meta.password": LITERAL})
+    made.file(small.catalogue, **{"stream.meta.password": "${env:PLANTED}"})
     with open_sink(made.options) as sink:
         rows = {
             "text": [f"see {LITERAL} here", "other"],
