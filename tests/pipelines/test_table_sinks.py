@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pyarrow.dataset as ds
 import pytest
-from deltalake import DeltaTable
 from tests.pipelines.conftest import SINK
 
 from streamfactory.spark.pipelines.checking import check_draft
@@ -48,27 +46,6 @@ def test_a_table_gets_the_rows_of_its_id_beside_a_stream(
     assert "table 'lake': parquet records no epoch" in outcome.promise
     files = [*(works.folder / "lake").glob("*.parquet")]
     assert all(".gz." in file.name for file in files)
-
-
-def test_a_stream_of_a_delta_table_is_a_sink_without_a_connector(
-    spark: SparkSession, works: Works
-) -> None:
-    rows = works.topic("in")
-    rows.write(id=[1, 2, 3])
-    at = {"streamType": "delta", "stream.delta.path": str(works.folder / "lake")}
-    body = {"name": "lake", "properties": at}
-    place = works.folder / "configs" / "streams" / "lake.json"
-    place.write_text(json.dumps(body))
-    path = works.pipeline('[[sinks]]\nstream = "lake"\n')
-    outcome = works.succeed(spark, path)
-    assert outcome.promise.startswith("exactly-once")
-    works.forget_commit()  # the batch is written again
-    rows.write(id=[4])
-    works.succeed(spark, path)
-    found = DeltaTable(at["stream.delta.path"]).to_pyarrow_table()
-    assert sorted(found["id"].to_pylist()) == [1, 2, 3, 4]
-    read = spark.read.format("streamfactory").options(**at).load()
-    assert sorted(row.id for row in read.collect()) == [1, 2, 3, 4]
 
 
 def test_a_format_without_a_connector_is_refused_before_anything_starts(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import pickle
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -465,6 +466,23 @@ def test_files_are_published_and_streams_copied_and_dead_letters_kept(
         streamfactory.copy(decoded, lake, writer_id="c")
     assert ids(path) == [1, 2, 3, 4]
     assert len(DeltaTable(str(tmp_path / "letters")).to_pyarrow_table()) == 1
+
+
+def test_what_workers_of_spark_stage_is_committed_once(path: Path) -> None:
+    """By the data source itself, without a session."""
+    from pyspark.sql.types import LongType, StructField, StructType
+
+    from streamfactory.spark.source import StreamFactorySource
+
+    at = {"streamType": "delta", "stream.delta.path": str(path)}
+    schema = StructType([StructField("id", LongType())])
+    for epoch, numbers in ((0, [1, 2]), (1, [3]), (1, [3])):
+        options = {**at, "writer.id": "w", "epoch": str(epoch)}
+        writer = StreamFactorySource(options).writer(schema, False)
+        rows = pa.record_batch([pa.array(numbers, pa.int64())], schema=ID)
+        message = pickle.loads(pickle.dumps(writer.write(iter([rows]))))
+        writer.commit([message])
+    assert ids(path) == [1, 2, 3]
 
 
 @pytest.mark.long("four writers, two of which are killed")
