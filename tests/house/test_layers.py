@@ -71,7 +71,7 @@ CLIENTS = {
     "wiring": {"numpy", "pluggy", "pyarrow"},
     "transfer": {"numpy", "pyarrow"},
     "engines": {"pyarrow"},
-    "spark": {"pyarrow", "pyspark"},
+    "spark": {"pyarrow", "pyspark", "py4j"},
     "conformance": {"hypothesis", "numpy", "pyarrow", "pytest"},
     "ui": {"flask", "markupsafe", "pyarrow", "waitress", "werkzeug"},
     "cli": {"click", "pyarrow"},
