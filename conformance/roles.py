@@ -188,10 +188,9 @@ def write_second(
 def _staged(sink: Sink, writer: str, epoch: Epoch) -> list[CommitMessage]:
     messages: list[Any] = []
     for task, rows in enumerate(epoch.tasks):
-        attempt = sink.writer(
+        with sink.writer(
             rows.schema, writer_id=writer, epoch=epoch.number, task=task
-        )
-        attempt.write(rows)
-        messages.append(attempt.commit())
-        attempt.close()
+        ) as attempt:
+            attempt.write(rows)
+            messages.append(attempt.commit())
     return messages
