@@ -58,8 +58,6 @@ def test_events_in_headers_are_read_without_further_options(
     topics.send(topic, [b'{"item":"hat"}'], headers=[*EVENT.items()])
     properties = events(topics, topic) | {f"{OWN}native.reading": each_path}
     assert rows_of(properties) == [ROW]
-    group = {f"{OWN}consumer.type": "highlevel", "group.id": f"g-{topic}"}
-    assert rows_of(properties | group) == [ROW]
 
 
 def test_events_are_written_into_headers(
