@@ -61,7 +61,8 @@ def test_two_programs_meet_in_shared_memory(tmp_path: Path) -> None:
             while not topic.exists():
                 assert time.monotonic() < deadline
                 time.sleep(0.02)
-            seen = run(read, tmp_path, str(tmp_path / "shm"))
+            (tmp_path / "here").mkdir()
+            seen = run(read, tmp_path / "here", str(tmp_path / "shm"))
             said, _ = writer.communicate(timeout=PATIENCE)
         finally:
             writer.kill()
