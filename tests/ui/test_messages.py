@@ -134,7 +134,7 @@ def leaky(small: World, monkeypatch: pytest.MonkeyPatch) -> Topic:
     """A stream whose rows have the secret of its configuration."""
     monkeypatch.setenv("PLANTED", LITERAL)
     made = Topic(small.folder / "topics", "leaky")
-    made.file(small.catalogue, **{"stream.meta.password": "${env:PLANTED}"})
+    made.file(small.catalogue, **{"checkpoint.location": "kept/${env:PLANTED}"})
     with open_sink(made.options) as sink:
         rows = {
             "text": [f"see {LITERAL} here", "other"],

@@ -188,8 +188,8 @@ class PageQueries(Entry):
     def make(self, chance: random.Random) -> bytes:
         path, sound = chance.choice(_QUERIES)
         query = dict(sound)
-        if query and chance.random() > _GOOD:
-            key = chance.choice(list(query))
+        for key in list(query) if chance.random() > _GOOD else ():
+            # Most arguments may have any value: one damaged is often accepted.
             if chance.random() < 0.4:
                 query[key] = chance.choice(_WORDS)
             else:
