@@ -152,7 +152,7 @@ class PageActions(Entry):
         return dict(merged(store_of(self.folder).load("billing")).items())
 
 
-_QUERIES: Final = (
+_QUERIES: Final[tuple[tuple[str, dict[str, str]], ...]] = (
     ("/messages", {"stream": "clicks", "count": "3"}),
     ("/messages", {"stream": "clicks", "from": "0=1 1=0", "direction": "forward"}),
     ("/messages", {"stream": "clicks", "from": '{"clicks":{"0":2}}', "as": "raw"}),
