@@ -21,7 +21,7 @@ from streamfactory.spi import BatchState, MessageBatch, MisuseError, Partition
 from streamfactory.spi import PartitionInfo as Info
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from streamfactory.wiring.reading.source import Source
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class Stream:
     """Partitions of messages: offset to time and number of rows."""
 
-    partitions: list[dict[int, tuple[int | None, int]]]
+    partitions: Sequence[Mapping[int, tuple[int | None, int]]]
     size: int = 1
     """Bytes of a message."""
     large: set[tuple[int, int]] = field(default_factory=set)
@@ -148,7 +148,8 @@ def test_pages_have_each_message_once_and_whole(seed: int) -> None:
     wanted = chance.choice((1, 2, 7))
 
     def matches(rows: pa.RecordBatch) -> np.ndarray:
-        return np.asarray(rows.column("n")) % wanted == 0
+        found: np.ndarray = np.asarray(rows.column("n")) % wanted == 0
+        return found
 
     for back in (False, True):
         for search in (None, matches):

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from tests.everytype import EVERY_TYPE
 
-from streamfactory.engines.search import process, row_filter
+from streamfactory.engines.search import process
 from streamfactory.engines.search.columns import hidden, search_names, searchable
 from streamfactory.engines.search.row_filter import RowFilter
 from streamfactory.spi import MisuseError, StreamTimeout
@@ -192,7 +192,7 @@ def test_a_process_that_answers_nonsense_is_an_error(
             del command
             return started([sys.executable, "-c", text], **how)
 
-        monkeypatch.setattr(row_filter.subprocess, "Popen", start)
+        monkeypatch.setattr("subprocess.Popen", start)
         with pytest.raises(MisuseError, match="cannot be evaluated"):
             RowFilter("true", ROWS.schema)
 

@@ -110,7 +110,7 @@ def test_what_cannot_be_done_is_refused_before_it_is_shown(
     before = bounds(small)
     status, shown = person.post(kind=kind, stream="clicks", text=text)
     assert status in (400, 404), shown
-    assert "Remedy" in shown
+    assert "Code" in shown
     assert bounds(small) == before
     assert not person.session.changes
 

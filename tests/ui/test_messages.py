@@ -14,6 +14,7 @@ from tests.checkpoints.conftest import Topic
 from tests.ui.conftest import HOSTILE, PLACE, TOKEN, Client, World
 from tests.ui.test_pages import assert_harmless
 
+from streamfactory.engines.search.browsing import Limits
 from streamfactory.ui import feeds, messages
 from streamfactory.ui.access import Access
 from streamfactory.ui.app import create_app
@@ -123,7 +124,7 @@ def test_downloads_have_the_rows(client: Client) -> None:
 def test_a_download_that_a_limit_ended_is_named_so(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(messages, "DOWNLOAD", messages.Limits(messages=3))
+    monkeypatch.setattr(messages, "DOWNLOAD", Limits(messages=3))
     page = client.get("/download", stream="clicks", format="csv")
     assert "clicks.part.csv" in page.headers["Content-Disposition"]
     assert len(page.data.splitlines()) == 4
@@ -134,7 +135,7 @@ def leaky(small: World, monkeypatch: pytest.MonkeyPatch) -> Topic:
     """A stream whose rows have the secret of its configuration."""
     monkeypatch.setenv("PLANTED", LITERAL)
     made = Topic(small.folder / "topics", "leaky")
-    made.file(small.catalogue, **{"stream.meta.password": "${env:PLANTED}"})
+    made.file(small.catalogue, **{"checkpoint.location": "kept/${env:PLANTED}"})
     with open_sink(made.options) as sink:
         rows = {
             "text": [f"see {LITERAL} here", "other"],

@@ -152,7 +152,7 @@ class PageActions(Entry):
         return dict(merged(store_of(self.folder).load("billing")).items())
 
 
-_QUERIES: Final = (
+_QUERIES: Final[tuple[tuple[str, dict[str, str]], ...]] = (
     ("/messages", {"stream": "clicks", "count": "3"}),
     ("/messages", {"stream": "clicks", "from": "0=1 1=0", "direction": "forward"}),
     ("/messages", {"stream": "clicks", "from": '{"clicks":{"0":2}}', "as": "raw"}),
@@ -188,8 +188,8 @@ class PageQueries(Entry):
     def make(self, chance: random.Random) -> bytes:
         path, sound = chance.choice(_QUERIES)
         query = dict(sound)
-        if query and chance.random() > _GOOD:
-            key = chance.choice(list(query))
+        for key in list(query) if chance.random() > _GOOD else ():
+            # Most arguments may have any value: one damaged is often accepted.
             if chance.random() < 0.4:
                 query[key] = chance.choice(_WORDS)
             else:
