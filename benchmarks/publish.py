@@ -145,7 +145,7 @@ def read_bare(form: str, path: Path, place: Path, schema: pa.Schema) -> None:
 
 def read_csv(path: Path, schema: pa.Schema) -> Iterable[pa.RecordBatch]:
     """Of a CSV file with a header."""
-    return pc.open_csv(
+    reader: Iterable[pa.RecordBatch] = pc.open_csv(
         path,
         pc.ReadOptions(use_threads=False, block_size=BLOCK),
         convert_options=pc.ConvertOptions(
@@ -154,15 +154,17 @@ def read_csv(path: Path, schema: pa.Schema) -> Iterable[pa.RecordBatch]:
             quoted_strings_can_be_null=False,
         ),
     )
+    return reader
 
 
 def read_json(path: Path, schema: pa.Schema) -> Iterable[pa.RecordBatch]:
     """Of JSON lines."""
-    return pj.open_json(
+    reader: Iterable[pa.RecordBatch] = pj.open_json(
         path,
         pj.ReadOptions(use_threads=False, block_size=BLOCK),
         pj.ParseOptions(explicit_schema=schema),
     )
+    return reader
 
 
 def read_parquet(path: Path, schema: pa.Schema) -> Iterable[pa.RecordBatch]:

@@ -24,7 +24,10 @@ AVRO = json.dumps(
     {"type": "record", "name": "k", "fields": [{"name": "number", "type": "long"}]}
 )
 JSON = {"decoder.class.name": "json", "decoder.prop.schema": "page string"}
-ROWS = {"number": [1, 2, None, 1], "page": ["/a", "/b", "/c", None]}
+ROWS: dict[str, list[Any]] = {
+    "number": [1, 2, None, 1],
+    "page": ["/a", "/b", "/c", None],
+}
 
 
 @pytest.fixture(scope="module")

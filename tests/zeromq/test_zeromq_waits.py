@@ -136,7 +136,7 @@ def test_a_large_epoch_over_a_slow_link_is_not_cut_by_the_heartbeat(
             assert read.wait(4 * DEADLINE)
 
         peers.write(writer, put)
-        received = []
+        received: list[pa.RecordBatch] = []
         with streamfactory.open(reader, follow=True) as source:
             deadline = time.monotonic() + 4 * DEADLINE
             while sum(part.num_rows for part in received) < batch.num_rows:
