@@ -168,16 +168,20 @@ class Building:
     def scans(self) -> list[str]:
         """The id of each source that Spark creates, in its order.
 
-        A source that the query reads twice is created twice.
+        Spark creates one for each relation of its plan that equals no earlier one: a
+        union with itself reads a source once, a join with itself twice.
         """
         plan: Any = self.frame._jdf.queryExecution().analyzed()
-        leaves, found = plan.collectLeaves(), []
+        leaves = plan.collectLeaves()
+        relations: list[Any] = []
         for index in range(leaves.size()):
             leaf = leaves.apply(index)
-            if leaf.getClass().getSimpleName() == "StreamingRelationV2":
-                found.append(str(json.loads(leaf.extraOptions().get(OPTION))["source"]))
+            is_stream = leaf.getClass().getSimpleName() == "StreamingRelationV2"
+            if is_stream and not any(one.equals(leaf) for one in relations):
+                relations.append(leaf)
+        found = [json.loads(one.extraOptions().get(OPTION)) for one in relations]
         # A query that reads no stream has the positions of the first.
-        return found or [self._pipeline.sources[0].id]
+        return [str(one["source"]) for one in found] or [self._pipeline.sources[0].id]
 
     def check(self) -> list[Problem]:
         """Operations that Spark does not support in this output mode."""

@@ -274,8 +274,8 @@ def test_what_spark_cannot_stream_is_refused(spark: SparkSession, works: Works) 
     )
     assert refused(spark, works, watermark) == [
         (
-            "watermark.column: [source]: watermark.column 'word' is a string, wanted a "
-            "timestamp [p0.toml]"
+            "watermark.column: source 'input': watermark.column 'word' is a string, "
+            "wanted a timestamp [p0.toml:2]"
         )
     ]
     assert refused(
@@ -289,7 +289,7 @@ def test_what_spark_cannot_stream_is_refused(spark: SparkSession, works: Works) 
         (
             "output.mode: Sorting is not supported on streaming DataFrames/Datasets, "
             "unless it is on aggregated DataFrame/Dataset in Complete output "
-            "mode [p1.toml]"
+            "mode [p1.toml:5]"
         ),
     ]
 
