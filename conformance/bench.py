@@ -181,7 +181,7 @@ class Bench(Workbench[Harness]):
 
     def sink(self, **options: str) -> Sink:
         """The stream for writing, through the framework."""
-        return self.closing(Sink(self.configured("write", **options)))
+        return self.closing(Sink(self.configured("write", **options), crashes=True))
 
     def factory(self) -> ConsumerFactory:
         """The author's factory, without the framework."""

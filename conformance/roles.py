@@ -143,7 +143,7 @@ def write_epoch(
         What became of it, the number of calls inside commit, and of those of them that
         reach the medium.
     """
-    with Moments() as moments, Sink(place.configured()) as sink:
+    with Moments() as moments, Sink(place.configured(), crashes=True) as sink:
         committer = sink.committer(writer_id=writer)
         last = committer.last()
         if last is not None and last.epoch >= epoch.number:

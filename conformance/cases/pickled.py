@@ -135,7 +135,7 @@ def a_fetch_of_the_authors_ends_by_wake(bench: Bench) -> None:
 def a_pickled_factory_writes_the_same(bench: Bench) -> None:
     """Epochs of a factory that went through pickle are whole, with what they carry."""
     bench.create(partitions=2)
-    sink = bench.closing(Sink(bench.configured("write"), wrap=ship))
+    sink = bench.closing(Sink(bench.configured("write"), wrap=ship, crashes=True))
     carried = "_key" in sink.factory.CARRIES
     first, second = sorted(bench.written)
     for epoch in range(2):

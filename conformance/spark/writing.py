@@ -91,10 +91,11 @@ class WriteQuery:
         """The sink as another process holds it. The caller closes it."""
         configured = ship_configured(self._configured)
         if self._faults is None:
-            return Sink(configured)
+            return Sink(configured, crashes=True)
         around: Callable[[ProducerFactory], ProducerFactory]
         around = self._faults.around_producers
-        return Sink(configured, clock=self._faults.clock, wrap=around)
+        clock = self._faults.clock
+        return Sink(configured, clock=clock, wrap=around, crashes=True)
 
     def epoch(self, epoch: int, committer: Committer) -> None:
         """Run the tasks of an epoch, and commit it."""

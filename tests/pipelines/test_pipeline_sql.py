@@ -282,14 +282,14 @@ def test_what_spark_cannot_stream_is_refused(spark: SparkSession, works: Works) 
         spark, works, count + OUT, steps(("a", "select * from input order by id")) + OUT
     ) == [
         (
-            "output.mode: Invalid streaming output mode: append. This output mode is "
+            "sql: step 'a': Invalid streaming output mode: append. This output mode is "
             "not supported for streaming aggregations without watermark on streaming "
-            "DataFrames/DataSets [p0.toml]"
+            "DataFrames/DataSets [p0.toml:5]"
         ),
         (
-            "output.mode: Sorting is not supported on streaming DataFrames/Datasets, "
-            "unless it is on aggregated DataFrame/Dataset in Complete output "
-            "mode [p1.toml:5]"
+            "sql: step 'a': Sorting is not supported on streaming DataFrames/Datasets, "
+            "unless it is on aggregated DataFrame/Dataset in Complete output mode "
+            "[p1.toml:5]"
         ),
     ]
 

@@ -94,6 +94,8 @@ class Sink(Closing):
         configured: The configuration and its plug-ins.
         clock: The clock; simulations replace it.
         wrap: Wraps the backend's factory, to inject faults in simulations.
+        crashes: Whether writers are dropped as a killed process drops them, in
+            simulations: they do not warn of rows that are never committed.
 
     Raises:
         Unsupported: misuse; the type cannot be written.
@@ -105,7 +107,9 @@ class Sink(Closing):
         *,
         clock: Clock | None = None,
         wrap: Wrap | None = None,
+        crashes: bool = False,
     ) -> None:
+        self._crashes = crashes
         self.configured = configured
         """The configuration and its plug-ins."""
         self.config = configured.config
@@ -259,6 +263,7 @@ class Sink(Closing):
                 keys=None
                 if self._keys is None
                 else KeyEncoder(self._keys, self.producer),
+                warns=not self._crashes,
             )
             unless_made.pop_all()
         return writer

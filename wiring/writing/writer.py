@@ -86,6 +86,7 @@ class Writer(Closing):
         fresh: Whether the epoch is known not to be committed.
         shared: Whether the caller may change the memory of the rows before the commit.
         keys: Encodes keys; closed with this writer. None if they are bytes already.
+        warns: Whether it warns of rows that are never committed.
     """
 
     def __init__(
@@ -99,7 +100,9 @@ class Writer(Closing):
         fresh: bool = False,
         shared: bool = True,
         keys: KeyEncoder | None = None,
+        warns: bool = True,
     ) -> None:
+        self._warns = warns
         self.context = context
         self.counters = WriteCounters()
         self._timing = Timing(self.counters)
@@ -238,7 +241,8 @@ class Writer(Closing):
     def _warn_of_uncommitted(self) -> None:
         """Warn if rows were written that are not going to be committed."""
         rows, open_ = self.counters.rows, self._state == "open"
-        if open_ and rows and self._author is not None and not self._closing.is_set():
+        pending = open_ and rows and self._author is not None
+        if self._warns and pending and not self._closing.is_set():
             text = f"stream {self._producer.config.name!r}: {rows} rows were written "
             text += "and never committed: call commit(), and pass what it returns to "
             text += "the committer; or abort()"
