@@ -21,7 +21,6 @@ from streamfactory.cli.positions import read_start
 from streamfactory.cli.printing import JsonPrinter
 from streamfactory.cli.rows import Table
 from streamfactory.cli.status import Status
-from streamfactory.engines.scans import check_columns
 from streamfactory.engines.search.browsing import Browser, Limits
 from streamfactory.engines.search.outputs import FORMATS, RowWriter
 from streamfactory.engines.search.row_filter import RowFilter
@@ -223,6 +222,9 @@ def _shown(
     kept = [n for n in names if n not in hidden and (wanted is None or n in wanted)]
     if columns is None:
         return kept
+    # Imported here: engines import Arrow's datasets, which take a while.
+    from streamfactory.engines.scans import check_columns
+
     check_columns(config.name, columns, names)
     return [*columns, *(name for name in kept if name not in columns)]
 

@@ -440,7 +440,8 @@ class Copy(Closing):
         keyed = self._carried or bool(self._sink.config.get("producer.key.columns"))
         kept = partitions == count or not keyed
         schema, added = self._source.schema, self._source.added_columns
-        dropped: set[str] = set()
+        # Metadata is left out where the topic has no column for it.
+        dropped = set(self._sink.lacks(self._source.metadata_columns))
         if self._carried:
             stored = self._sink.framework_columns - {"_topic", "_partition"}
             dropped = set(added - stored)

@@ -185,7 +185,9 @@ def _conversion(
         remedy = "configure one, or select another stream with --from"
         raise ConfigError(msg, stream=decoding.config.name, remedy=remedy)
     keyed = bool(sink.config.get("producer.key.columns"))
-    return lambda _: Rows(decoding, None if keyed else sink.partition_count(), met)
+    count = None if keyed else sink.partition_count()
+    left_out = sink.lacks(decoding.metadata_columns)
+    return lambda _: Rows(decoding, count, met, left_out)
 
 
 def _check_letters(source: Source) -> None:

@@ -20,7 +20,7 @@ from streamfactory.wiring.decoding.deadletters import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from streamfactory.spi import MessageBatch
     from streamfactory.wiring.decoding.deadletters import Bad
@@ -81,15 +81,23 @@ class Rows:
         count: Number of partitions of the sink, if rows of one partition stay together;
             None if keys determine it.
         met: Counts dead letters of other streams.
+        left_out: Metadata columns that the sink has no column for.
     """
 
-    def __init__(self, source: Source, count: int | None, met: Again) -> None:
+    def __init__(
+        self,
+        source: Source,
+        count: int | None,
+        met: Again,
+        left_out: Collection[str] = (),
+    ) -> None:
         self._source = source
         self._count = count
         self._met = met
         self._stages: dict[Partition, DecodeStage] = {}
         evidence = [field.name for field in EVIDENCE]
-        fields = [f for f in source.schema if f.name not in (*evidence, "_partition")]
+        without = {*evidence, "_partition", *left_out}
+        fields = [field for field in source.schema if field.name not in without]
         if count is not None:
             fields.append(pa.field("_partition", pa.int32(), nullable=False))
         self.schema = pa.schema(fields)

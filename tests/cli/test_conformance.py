@@ -301,7 +301,7 @@ def test_one_thing_is_proved_at_a_time(
             (
                 "error: [unknown_plugin] "
                 "unknown stream type 'memroy'; known are delta, file, flight, "
-                "hudi, iceberg, kafka, memory, push, socket, zeromq; "
+                "hudi, iceberg, kafka, memory, push, shm, socket, zeromq; "
                 "did you mean 'memory'?\n"
             ),
         ),

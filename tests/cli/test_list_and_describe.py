@@ -88,6 +88,7 @@ def test_list_prints_name_distribution_version_and_state(
         "kafka",
         "memory",
         "push",
+        "shm",
         "socket",
         "zeromq",
     ]

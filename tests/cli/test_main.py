@@ -129,7 +129,7 @@ def test_unknown_type_ends_with_status_3_and_a_near_match(
     assert outcome.err == (
         "error: [unknown_plugin] "
         "unknown stream type 'memroy'; known are delta, file, flight, hudi, "
-        "iceberg, kafka, memory, push, socket, zeromq; did you mean 'memory'?\n"
+        "iceberg, kafka, memory, push, shm, socket, zeromq; did you mean 'memory'?\n"
     )
     with_json = streamfactory("describe", "memroy", "--json")
     assert (with_json.status, with_json.out) == (3, "")

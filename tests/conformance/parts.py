@@ -61,6 +61,7 @@ def check_live_writing(subject: Subject) -> None:
     results = list(run(subject, cases=writing))
     passed = {r.case.name for r in results if r.outcome is Outcome.PASSED}
     assert passed == {
+        "a_pickled_factory_writes_the_same",
         "an_empty_epoch_commits",
         "abort_tolerates_missing_messages_and_repetition",
         "rows_go_to_the_partition_they_name",

@@ -118,7 +118,7 @@ def test_an_existing_topic_is_left_alone(place: Place, topics: Command) -> None:
         ),
         (
             ("--schema", "_key binary, id bigint"),
-            "column '_key' is metadata, which every row has",
+            "column '_key' of rows to write says where they go",
         ),
         (
             ("--schema", "id bigint", "--partitions", 0),

@@ -27,7 +27,7 @@ def test_the_cases_of_acknowledgement_run_on_zeromq() -> None:
     cases = [case for case in all_cases() if case.rule == "R12"]
     results = run(subject, cases=cases)
     outcomes = {r.case.name: (r.outcome, r.reason) for r in results}
-    assert len(outcomes) == 6
+    assert len(outcomes) == 7
     assert set(outcomes.values()) == {(Outcome.PASSED, "")}
 
 

@@ -71,6 +71,8 @@ from streamfactory.wiring.writing.routing import (
 from streamfactory.wiring.writing.writer import Target, Writer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from streamfactory.spi import End, Position
     from streamfactory.wiring.config.settled import Configured
     from streamfactory.wiring.writing.producer import Wrap
@@ -175,6 +177,16 @@ class Sink(Closing):
         schema = self.schema
         messages = schema is not None and schema.equals(envelope_schema())
         return framework_columns(self.factory.CARRIES, messages=messages)
+
+    def lacks(self, columns: Iterable[str]) -> frozenset[str]:
+        """Which columns of rows the topic lacks.
+
+        None if the first rows decide its columns, or if it stores messages.
+        """
+        schema = self.schema
+        if schema is None or schema.equals(envelope_schema()):
+            return frozenset()
+        return frozenset(columns) - self.framework_columns - set(schema.names)
 
     @takes(schema=SCHEMA)
     def canonical(self, schema: pa.Schema) -> pa.Schema:
