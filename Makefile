@@ -38,9 +38,10 @@ test: java  ## the default suite, each real component at least once; under 8 min
 	@$(BIN)/python -m tests.kafka.broker >/dev/null 2>&1 &
 	$(PYTEST) --tier test
 
-test-all: java  ## the rest: clusters, series of kills, object stores
+SHARE ?=
+test-all: java  ## the rest: clusters, series of kills, object stores; SHARE=1/3 a third
 	@$(BIN)/python -m tests.proving.java >/dev/null 2>&1 &
-	$(PYTEST) --tier rest
+	$(PYTEST) --tier rest $(if $(SHARE),--share $(SHARE))
 
 N ?= 20
 SEED ?= 0
