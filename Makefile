@@ -39,7 +39,7 @@ test: java  ## the default suite, each real component at least once; under 8 min
 	$(PYTEST) --tier test
 
 SHARE ?=
-test-all: java  ## the rest: clusters, series of kills, object stores; SHARE=1/3 a third
+test-all: java  ## the rest: clusters, series of kills, object stores; SHARE=1/3: a third
 	@$(BIN)/python -m tests.proving.java >/dev/null 2>&1 &
 	$(PYTEST) --tier rest $(if $(SHARE),--share $(SHARE))
 
