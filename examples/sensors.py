@@ -38,7 +38,7 @@ def receiving(folder: str) -> dict[str, str]:
         "streamType": "zeromq",
         "stream.zeromq.topic.name": "readings",
         "stream.zeromq.pattern": "dealer-router",  # senders wait until rows are stored
-        "stream.zeromq.bind": f"ipc://{folder}/readings-{{0-2}}",  # three partitions
+        "stream.zeromq.bind": f"ipc://{folder}/s{{0-2}}",  # three partitions
         "schema": "sensor string, at timestamp, celsius double",
         "spool.path": f"{folder}/spool",
         "startingOffsets": "earliest",
@@ -51,7 +51,7 @@ def send(folder: str, sensor: str) -> None:
         "streamType": "zeromq",
         "stream.zeromq.topic.name": "readings",
         "stream.zeromq.pattern": "dealer-router",
-        "stream.zeromq.connect": f"ipc://{folder}/readings-{SENSORS.index(sensor)}",
+        "stream.zeromq.connect": f"ipc://{folder}/s{SENSORS.index(sensor)}",
     }
     at = [START + timedelta(minutes=n) for n in range(30)]
     celsius = [10.0 * SENSORS.index(sensor) + n / 10 for n in range(30)]
