@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from streamfactory.conformance.bench import Bench
 
 _MESSAGES: Final = 20
+_KEYS: Final = [b"k", None, b"", b"l"]
 _LONG: Final = 6.0
 """Seconds that a fetch may wait: only ``wake`` ends it sooner."""
 
@@ -137,15 +138,15 @@ def a_pickled_factory_writes_the_same(bench: Bench) -> None:
     bench.create(partitions=2)
     sink = bench.closing(Sink(bench.configured("write"), wrap=ship, crashes=True))
     carried = "_key" in sink.factory.CARRIES
-    first, second = sorted(bench.written)
+    partitions = sorted(bench.written)
+    count = len(partitions)  # one, of a type whose streams have one
     for epoch in range(2):
         numbers = list(range(10 * epoch, 10 * epoch + 4))
         rows = bench.use(WritesRows).rows(numbers)
-        places = pa.array([first, second] * 2, pa.int32())
+        places = pa.array([partitions[at % count] for at in range(4)], pa.int32())
         rows = rows.append_column("_partition", places)
         if carried:
-            keys = pa.array([b"k", None, b"", b"l"], pa.binary())
-            rows = rows.append_column("_key", keys)
+            rows = rows.append_column("_key", pa.array(_KEYS, pa.binary()))
         bench.note(f"write(epoch={epoch}) by a factory that went through pickle")
         writer = bench.closing(sink.writer(rows.schema, writer_id=WRITER, epoch=epoch))
         for at in (0, 2):
@@ -153,8 +154,16 @@ def a_pickled_factory_writes_the_same(bench: Bench) -> None:
         committer = bench.closing(sink.committer(writer_id=WRITER))
         committer.commit(epoch, [writer.commit()])
     visible = bench.use(WritesRows).visible()
-    wanted = {first: [0, 2, 10, 12], second: [1, 3, 11, 13]}
+    both = [[0, 1, 2, 3], [10, 11, 12, 13]]
+    wanted = {
+        number: [one for epoch in both for one in epoch[at::count]]
+        for at, number in enumerate(partitions)
+    }
     expect({n: [*visible[n]] for n in wanted}, wanted, "rows by partition")
     if carried and bench.backend.yields is Yields.ENVELOPE:
-        found = [envelopes(bench, number, 4)["key"].to_pylist() for number in wanted]
-        expect(found, [[b"k", b""] * 2, [None, b"l"] * 2], "keys by partition")
+        found = [
+            envelopes(bench, number, len(numbers))["key"].to_pylist()
+            for number, numbers in wanted.items()
+        ]
+        keys = [_KEYS[at::count] * 2 for at in range(count)]
+        expect(found, keys, "keys by partition")
