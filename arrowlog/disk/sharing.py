@@ -1,75 +1,35 @@
-"""The stores of this process: one per location, shared by all users.
-
-Writers of one process that share a store also share its group commits.
-"""
+"""Handles of stores on disk and in buckets, one store per location and settings."""
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from streamfactory.arrowlog.disk import forks
 from streamfactory.arrowlog.disk.options import MODE_OPTIONS, STORAGE_OPTIONS
 from streamfactory.arrowlog.disk.places import settings_of, storage_of
 from streamfactory.arrowlog.disk.store import DiskLogStore
+from streamfactory.arrowlog.handles import StoreHandle
 
 if TYPE_CHECKING:
-    from streamfactory.arrowlog.disk.storage import Storage
+    from collections.abc import Callable, Hashable
+
     from streamfactory.spi import StreamConfig
 
 _STORAGE_KEYS: Final = frozenset(option.key for option in STORAGE_OPTIONS)
 _MODE_KEYS: Final = frozenset(option.key for option in MODE_OPTIONS)
 
-_lock = forks.Lock()
-_stores: Final[dict[tuple[Any, ...], tuple[DiskLogStore, Storage, list[int]]]] = {}
-"""Stores with their users, by process: a child does not use those of its parent."""
 
-
-class StoreHandle:
-    """One user's handle of a shared store, opened on first use.
+def disk_handle(config: StreamConfig) -> StoreHandle[DiskLogStore]:
+    """The handle of one user of a store, opened on first use.
 
     Args:
         config: Location and settings.
     """
-
-    def __init__(self, config: StreamConfig) -> None:
-        self._config = config
-        self._key: tuple[Any, ...] | None = None
-        self._store: DiskLogStore | None = None
-
-    def get(self) -> DiskLogStore:
-        """The store, in this process."""
-        if self._key is not None and self._key[0] == os.getpid():
-            assert self._store is not None
-            return self._store
-        with _lock:
-            self._key = _key(self._config)
-            found = _stores.get(self._key)
-            if found is None:
-                found = _make(self._config)
-                _stores[self._key] = found
-            found[2][0] += 1
-            self._store = found[0]
-            return self._store
-
-    def close(self) -> None:
-        """Release the handle; the last one closes the store."""
-        key, self._key, store, self._store = self._key, None, self._store, None
-        if key is None or store is None or key[0] != os.getpid():
-            return
-        with _lock:
-            _, storage, users = _stores[key]
-            users[0] -= 1
-            if users[0]:
-                return
-            del _stores[key]
-        store.close()
-        storage.close()
+    return StoreHandle(_key(config), lambda: _make(config))
 
 
-def _key(config: StreamConfig) -> tuple[Any, ...]:
+def _key(config: StreamConfig) -> Hashable:
     return (
-        os.getpid(),
+        DiskLogStore,
         config["path"],
         config["fsync"],
         config["fsync.interval.millis"],
@@ -81,6 +41,12 @@ def _key(config: StreamConfig) -> tuple[Any, ...]:
     )
 
 
-def _make(config: StreamConfig) -> tuple[DiskLogStore, Storage, list[int]]:
+def _make(config: StreamConfig) -> tuple[DiskLogStore, Callable[[], object]]:
     storage = storage_of(config)
-    return DiskLogStore(storage, settings_of(config)), storage, [0]
+    store = DiskLogStore(storage, settings_of(config))
+
+    def close() -> None:
+        store.close()
+        storage.close()
+
+    return store, close

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from streamfactory.arrowlog import LogConsumerFactory
-from streamfactory.arrowlog.disk.sharing import StoreHandle
+from streamfactory.arrowlog.disk.sharing import disk_handle
+from streamfactory.arrowlog.handles import SharesStore
 from streamfactory.backends.file.foreign_options import CLAIMS as FOREIGN_CLAIMS
 from streamfactory.backends.file.options import LOG
 from streamfactory.spi import Claims, EpochVisibility
@@ -14,7 +15,6 @@ from streamfactory.spi import Claims, EpochVisibility
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from streamfactory.arrowlog import LogStore
     from streamfactory.spi import (
         MetadataProvider,
         Partition,
@@ -36,17 +36,11 @@ def log_claims(config: StreamConfig) -> Claims:
     return replace(CLAIMS, durable=config["fsync"] == "always")
 
 
-class FileConsumerFactory(LogConsumerFactory):
+class FileConsumerFactory(SharesStore, LogConsumerFactory):
     """Reads topics or files of other programs, depending on ``format``."""
 
     CLAIMS: ClassVar = CLAIMS
-
-    def __init__(self, config: StreamConfig) -> None:
-        super().__init__(config)
-        self._handle = StoreHandle(config)
-
-    def store(self) -> LogStore:
-        return self._handle.get()
+    handle = staticmethod(disk_handle)
 
     def create_partition_level_consumer(
         self,
@@ -74,6 +68,3 @@ class FileConsumerFactory(LogConsumerFactory):
         if self.config["format"] == LOG:
             return CLAIMS
         return FOREIGN_CLAIMS
-
-    def close(self) -> None:
-        self._handle.close()

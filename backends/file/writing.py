@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from streamfactory.arrowlog import LogProducerFactory, LogTopicAdmin
-from streamfactory.arrowlog.disk.sharing import StoreHandle
+from streamfactory.arrowlog.disk.sharing import disk_handle
+from streamfactory.arrowlog.handles import SharesStore
 from streamfactory.backends.file.options import LOG
 from streamfactory.backends.file.reading import CLAIMS, log_claims
 from streamfactory.spi import Unsupported
 
 if TYPE_CHECKING:
-    from streamfactory.arrowlog import LogStore
     from streamfactory.spi import Claims, StreamConfig
 
 
-class FileProducerFactory(LogProducerFactory):
+class FileProducerFactory(SharesStore, LogProducerFactory):
     """Writes one topic, which the first writer creates.
 
     Raises:
@@ -23,39 +23,28 @@ class FileProducerFactory(LogProducerFactory):
     """
 
     CLAIMS: ClassVar = CLAIMS
+    handle = staticmethod(disk_handle)
 
     def __init__(self, config: StreamConfig) -> None:
         super().__init__(config)
         _refuse_foreign(config)
-        self._handle = StoreHandle(config)
-
-    def store(self) -> LogStore:
-        return self._handle.get()
 
     def claims(self) -> Claims:
         return log_claims(self.config)
 
-    def close(self) -> None:
-        self._handle.close()
 
-
-class FileTopicAdmin(LogTopicAdmin):
+class FileTopicAdmin(SharesStore, LogTopicAdmin):
     """Administration of the topics under one path.
 
     Raises:
         Unsupported: misuse; the configuration has a read-only format.
     """
 
+    handle = staticmethod(disk_handle)
+
     def __init__(self, config: StreamConfig) -> None:
         super().__init__(config)
         _refuse_foreign(config)
-        self._handle = StoreHandle(config)
-
-    def store(self) -> LogStore:
-        return self._handle.get()
-
-    def close(self) -> None:
-        self._handle.close()
 
 
 def _refuse_foreign(config: StreamConfig) -> None:

@@ -5,20 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from streamfactory.arrowlog import LogConsumer, LogConsumerFactory
-from streamfactory.backends.shm.store import StoreHandle
+from streamfactory.arrowlog.handles import SharesStore
+from streamfactory.backends.shm.store import shm_handle
 from streamfactory.spi import Claims, EpochVisibility
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from streamfactory.arrowlog import LogStore
     from streamfactory.backends.shm.log import ShmLog
     from streamfactory.spi import (
         Fetched,
         FetchLimits,
         Partition,
         PartitionLevelConsumer,
-        StreamConfig,
     )
 
 CLAIMS: Final = Claims(
@@ -52,17 +51,11 @@ class ShmConsumer(LogConsumer):
             self._shm.end_reading(entry)
 
 
-class ShmConsumerFactory(LogConsumerFactory):
+class ShmConsumerFactory(SharesStore, LogConsumerFactory):
     """Reads topics of one folder."""
 
     CLAIMS: ClassVar = CLAIMS
-
-    def __init__(self, config: StreamConfig) -> None:
-        super().__init__(config)
-        self._handle = StoreHandle(config)
-
-    def store(self) -> LogStore:
-        return self._handle.get()
+    handle = staticmethod(shm_handle)
 
     def create_partition_level_consumer(
         self,
@@ -70,8 +63,5 @@ class ShmConsumerFactory(LogConsumerFactory):
         partition: Partition,
         fields_to_read: Sequence[str] | None = None,
     ) -> PartitionLevelConsumer:
-        log = self._handle.get().open(partition.topic)
+        log = self.store().open(partition.topic)
         return ShmConsumer(log, partition, fields_to_read)
-
-    def close(self) -> None:
-        self._handle.close()

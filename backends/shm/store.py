@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 from streamfactory.arrowlog.checks import MOST_PARTITIONS, NO_TOPIC_REMEDY
 from streamfactory.arrowlog.disk import forks
 from streamfactory.arrowlog.disk.names import topic_folder, topic_of
+from streamfactory.arrowlog.handles import StoreHandle
 from streamfactory.arrowlog.log import LogStore
 from streamfactory.backends.shm.control import Control, create_control
 from streamfactory.backends.shm.layout import (
@@ -36,9 +37,8 @@ from streamfactory.spi import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
-    from typing import Any
 
     import pyarrow as pa
 
@@ -269,43 +269,19 @@ def _is_free(path: Path) -> bool:
     return True
 
 
-# --- the stores of this process -------------------------------------------------------
-
-_lock = forks.Lock()
-_stores: Final[dict[tuple[Any, ...], tuple[ShmLogStore, list[int]]]] = {}
-"""Stores with the number of their users, by process, folder and settings."""
+# --- sharing ----------------------------------------------------------------------
 
 
-class StoreHandle:
-    """One user's handle of a shared store, opened on first use.
+def shm_handle(config: StreamConfig) -> StoreHandle[ShmLogStore]:
+    """The handle of one user of a store, opened on first use.
 
     Args:
         config: Location and settings.
     """
+    place = root_of(config), Settings.of(config)
 
-    def __init__(self, config: StreamConfig) -> None:
-        self._place = root_of(config), Settings.of(config)
-        self._key: tuple[Any, ...] | None = None
+    def make() -> tuple[ShmLogStore, Callable[[], object]]:
+        store = ShmLogStore(*place)
+        return store, store.close
 
-    def get(self) -> ShmLogStore:
-        """The store, in this process."""
-        with _lock:
-            if self._key is None or self._key[0] != os.getpid():
-                self._key = (os.getpid(), *self._place)
-                made = ShmLogStore(*self._place), [0]
-                users = _stores.setdefault(self._key, made)[1]
-                users[0] += 1
-            return _stores[self._key][0]
-
-    def close(self) -> None:
-        """Release the handle; the last one closes the store."""
-        key, self._key = self._key, None
-        if key is None or key[0] != os.getpid():
-            return
-        with _lock:
-            store, users = _stores[key]
-            users[0] -= 1
-            if users[0]:
-                return
-            del _stores[key]
-        store.close()
+    return StoreHandle((ShmLogStore, *place), make)

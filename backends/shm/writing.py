@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from streamfactory.arrowlog import LogProducerFactory, LogTopicAdmin
+from streamfactory.arrowlog.handles import SharesStore
 from streamfactory.backends.shm.reading import CLAIMS
-from streamfactory.backends.shm.store import StoreHandle
-
-if TYPE_CHECKING:
-    from streamfactory.arrowlog import LogStore
-    from streamfactory.spi import StreamConfig
+from streamfactory.backends.shm.store import shm_handle
 
 
-class ShmProducerFactory(LogProducerFactory):
+class ShmProducerFactory(SharesStore, LogProducerFactory):
     """Writes one topic, which the first writer creates."""
 
     CLAIMS: ClassVar = CLAIMS
-
-    def __init__(self, config: StreamConfig) -> None:
-        super().__init__(config)
-        self._handle = StoreHandle(config)
-
-    def store(self) -> LogStore:
-        return self._handle.get()
-
-    def close(self) -> None:
-        self._handle.close()
+    handle = staticmethod(shm_handle)
 
 
-class ShmTopicAdmin(LogTopicAdmin):
+class ShmTopicAdmin(SharesStore, LogTopicAdmin):
     """Administration of the topics of one folder."""
 
-    def __init__(self, config: StreamConfig) -> None:
-        super().__init__(config)
-        self._handle = StoreHandle(config)
-
-    def store(self) -> LogStore:
-        return self._handle.get()
-
-    def close(self) -> None:
-        self._handle.close()
+    handle = staticmethod(shm_handle)

@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, final
 
-from streamfactory.arrowlog.disk.sharing import StoreHandle
+from streamfactory.arrowlog.disk.sharing import disk_handle
 from streamfactory.spi import (
     ClosedError,
     ConfigError,
@@ -81,7 +81,7 @@ class StreamReceiver:
             )
         self.config = configured.config
         self._transport = _transport(configured, plugins or default_manager())
-        self._handle = StoreHandle(store_config(self.config))
+        self._handle = disk_handle(store_config(self.config))
         self._stop = threading.Event()
         self._stop_by = 0.0
         """When calls of the transport are no longer waited for, after the stop."""

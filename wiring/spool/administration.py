@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamfactory.arrowlog.administration import LogTopicAdmin
-from streamfactory.arrowlog.disk.sharing import StoreHandle
+from streamfactory.arrowlog.disk.sharing import disk_handle
 from streamfactory.arrowlog.writing import retention_of
 from streamfactory.spi import Unsupported
 from streamfactory.wiring.options.spool import store_config
@@ -26,7 +26,7 @@ class SpoolTopicAdmin(LogTopicAdmin):
 
     def __init__(self, config: StreamConfig) -> None:
         super().__init__(config)
-        self._handle = StoreHandle(store_config(config))
+        self._handle = disk_handle(store_config(config))
 
     def store(self) -> LogStore:
         """See `LogTopicAdmin.store`."""

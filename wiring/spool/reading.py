@@ -16,7 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from streamfactory.arrowlog import LogConsumer, LogConsumerFactory, LogMetadata
-from streamfactory.arrowlog.disk.sharing import StoreHandle
+from streamfactory.arrowlog.disk.sharing import disk_handle
 from streamfactory.spi import (
     Backend,
     Claims,
@@ -104,7 +104,7 @@ class SpoolConsumerFactory(LogConsumerFactory, metaclass=_Spooled):
 
     def __init__(self, config: StreamConfig) -> None:
         super().__init__(config)
-        self._handle = StoreHandle(store_config(config))
+        self._handle = disk_handle(store_config(config))
 
     def store(self) -> DiskLogStore:
         return self._handle.get()
