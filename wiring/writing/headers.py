@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from streamfactory.conversion.arrays import list_parts
 from streamfactory.spi import headers_type
 
 
 def merged_headers(given: pa.Array | None, made: pa.Array) -> pa.Array:
     """Return the headers of an encoder, followed by those of the rows.
 
-    A header of the rows is left out if its name is that of one of the encoder.
+    A header of a row is left out if the encoder made one of the same name for this row.
 
     Args:
         given: Of the rows, of `headers_type`; None if they have none.
@@ -21,16 +21,18 @@ def merged_headers(given: pa.Array | None, made: pa.Array) -> pa.Array:
     """
     if given is None:
         return made
-    names = made.flatten().field("key").unique()
-    own = given.flatten()
-    of_row = np.asarray(pc.list_parent_indices(given))
-    replaced = np.asarray(pc.is_in(own.field("key"), value_set=names))
-    kept = ~(replaced & np.asarray(made.is_valid())[of_row])
-    first = made.flatten()
-    rows = np.concatenate([np.asarray(pc.list_parent_indices(made)), of_row[kept]])
+    sizes = [np.asarray(list_parts(one)[0]) for one in (made, given)]
+    pairs = pa.concat_arrays([list_parts(one)[1] for one in (made, given)])
+    rows = np.concatenate([np.repeat(np.arange(len(made)), size) for size in sizes])
+    names = pairs.field("key").dictionary_encode()
+    # One number for each row and name.
+    codes = rows * (len(names.dictionary) + 1) + np.asarray(names.indices)
+    count = int(sizes[0].sum())
+    kept = np.ones(len(rows), bool)
+    kept[count:] = ~np.isin(codes[count:], codes[:count])
     order = np.argsort(rows, kind="stable")
-    pairs = pa.concat_arrays([first, own.filter(pa.array(kept))])
-    sizes = np.bincount(rows, minlength=len(made))
-    offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
+    order = order[kept[order]]
+    lengths = np.bincount(rows[kept], minlength=len(made))
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
     values = pairs.take(pa.array(order))
     return pa.ListArray.from_arrays(offsets, values, type=headers_type())

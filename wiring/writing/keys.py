@@ -80,7 +80,8 @@ class KeyColumns:
         missing = [name for name in self.names if name not in rows.names]
         if missing:
             msg = f"the key column {missing[0]!r} is not among the rows"
-            raise SchemaMismatch(msg)
+            remedy = "write it, or remove it from producer.key.columns"
+            raise SchemaMismatch(msg, remedy=remedy)
         return bool(self.names)
 
 

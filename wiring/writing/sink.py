@@ -179,9 +179,9 @@ class Sink(Closing):
         return framework_columns(self.factory.CARRIES, messages=messages)
 
     def lacks(self, columns: Iterable[str]) -> frozenset[str]:
-        """Which columns of rows the topic lacks.
+        """Return those columns of rows for which the topic has none.
 
-        None if the first rows decide its columns, or if it stores messages.
+        Empty if the first rows decide its columns, or if it stores messages.
         """
         schema = self.schema
         if schema is None or schema.equals(envelope_schema()):

@@ -348,7 +348,8 @@ class Writer(Closing):
             return messages
         if "_headers" not in self._target.carries:
             msg = "the format writes headers, and this stream stores none"
-            raise Unsupported(msg, stream=self._producer.config.name)
+            remedy = "write in a mode of the format without headers, or to another type"
+            raise Unsupported(msg, stream=self._producer.config.name, remedy=remedy)
         if headers.type != headers_type() or len(headers) != rows.num_rows:
             msg = f"the encoder returned {len(headers)} headers of type {headers.type} "
             msg += f"for {rows.num_rows} rows"
