@@ -45,7 +45,9 @@ class Route(Conversion):
             keys choose.
     """
 
-    def __init__(self, schema: pa.Schema, dropped: set[str], count: int | None) -> None:
+    def __init__(
+        self, schema: pa.Schema, dropped: frozenset[str], count: int | None
+    ) -> None:
         dropped = dropped if count is None else dropped | {"_partition"}
         self._kept = [i for i, f in enumerate(schema) if f.name not in dropped]
         self._count = count

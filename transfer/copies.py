@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypedDict
 
 from streamfactory.spi import ConfigError, envelope_schema
-from streamfactory.transfer.copying import Copy
+from streamfactory.transfer.copying import Copy, left_out
 from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.receiving.embedded import open_source
@@ -85,8 +85,12 @@ def open_copy(
         )
         if letters is not None:
             unless_made.callback(letters.close)
-        if carried:
-            _warn_of_omitted(opened, to)
+        omitted = left_out(opened, to, carried=carried)
+        if carried:  # a place in the source means nothing in the sink
+            omitted = omitted.difference(_PLACES)
+        for name in sorted(omitted):
+            what = "stream %r: has no place for %s, which the copy leaves out"
+            log.warning(what, to.config.name, name)
         copy = Copy(
             opened,
             to,
@@ -155,14 +159,6 @@ def _carries(source: Source, configured: Configured, sink: Sink) -> bool:
         remedy = f"name a decoder at {source.config.name!r}, or set {key}=raw here"
         raise ConfigError(msg, stream=sink.config.name, remedy=remedy)
     return messages and into
-
-
-def _warn_of_omitted(source: Source, sink: Sink) -> None:
-    """Log what the type of the sink does not store of messages."""
-    known = source.added_columns.difference(_PLACES, sink.framework_columns)
-    for name in sorted(known):
-        what = "stream %r: this type does not store %s, which the copy leaves out"
-        log.warning(what, sink.config.name, name)
 
 
 def _is_raw(configured: Configured) -> bool:

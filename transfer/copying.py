@@ -440,17 +440,29 @@ class Copy(Closing):
         keyed = self._carried or bool(self._sink.config.get("producer.key.columns"))
         kept = partitions == count or not keyed
         schema, added = self._source.schema, self._source.added_columns
-        # Metadata is left out where the topic has no column for it.
-        dropped = set(self._sink.lacks(self._source.metadata_columns))
-        if self._carried:
-            stored = self._sink.framework_columns - {"_topic", "_partition"}
-            dropped = set(added - stored)
+        dropped = left_out(self._source, self._sink, carried=self._carried)
         if "_partition" in set(schema.names) - added:
             msg = "the source has a column '_partition', which in rows to write is "
             msg += "the partition that they go to"
             remedy = "copy the other columns, or rename it in the source"
             raise SchemaMismatch(msg, stream=self._source.config.name, remedy=remedy)
         return Route(schema, dropped, count if kept else None)
+
+
+def left_out(source: Source, sink: Sink, *, carried: bool) -> frozenset[str]:
+    """Return the metadata columns of the source's rows that are not written.
+
+    Args:
+        source: The source.
+        sink: The sink.
+        carried: Whether both are streams of messages: then the place in the source is
+            not carried, nor what the type of the sink does not store. Otherwise those
+            are left out for which the topic has no column.
+    """
+    if carried:
+        stored = sink.framework_columns - {"_topic", "_partition"}
+        return source.added_columns - stored
+    return sink.lacks(source.metadata_columns)
 
 
 @contextmanager
