@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -33,6 +34,9 @@ _GROUP: Final = 1 << 20
 """Rows of a row group."""
 _OPEN: Final = 64
 """Files that are open at a time: one for each combination of partition values."""
+
+_NAME: Final = re.compile(r"part-\d{5,10}-[0-9a-f]{32}-\d{1,10}\.parquet")
+"""Of a data file: no other one is ever committed, or removed."""
 
 Values = tuple[str | None, ...]
 
@@ -95,13 +99,22 @@ class Staged:
         return cls(files=files, **found)
 
 
+def _name(value: Any) -> str:
+    """The name of a data file."""
+    found = text(value)
+    if _NAME.fullmatch(found) is None:
+        msg = f"{found[:80]!r} is no name of a data file"
+        raise InvalidValue(msg)
+    return found
+
+
 _PAYLOAD: Final = members_of(
     {
         "attempt": text,
         "files": list_of(
             members_of(
                 {
-                    "path": text,
+                    "path": _name,
                     "size": whole(),
                     "rows": whole(),
                     "values": mapping_of(text, optional(text)),

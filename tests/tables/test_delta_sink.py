@@ -255,6 +255,22 @@ def test_files_of_a_committed_epoch_are_never_removed(path: Path, sink: Sink) ->
     assert ids(path) == [1, 2]
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["../../etc/passwd", "/etc/passwd", "part-0.parquet", "a/part-0.parquet", ""],
+)
+def test_a_message_that_names_another_file_is_refused(
+    name: str, path: Path, sink: Sink
+) -> None:
+    message = staged(sink, 0, [1])
+    message.payload["files"][0]["path"] = name
+    with contextlib.closing(sink.committer(writer_id="w")) as committer:
+        for call in (committer.commit, committer.abort):
+            with pytest.raises(CorruptData, match=r"no name of a data file"):
+                call(0, [message])
+    assert ids(path) == []
+
+
 def test_files_of_a_repeated_attempt_are_removed(path: Path, sink: Sink) -> None:
     with contextlib.closing(sink.committer(writer_id="w")) as committer:
         one, other = staged(sink, 0, [1]), staged(sink, 0, [1])
