@@ -88,15 +88,16 @@ def _add_pipeline(
     found: Links, name: str, facts: Mapping[str, Any], lags: Iterable[Mapping[str, Any]]
 ) -> None:
     node: Node = ("pipeline", name)
-    if facts.get("source"):
-        lag = next(iter(lags), None)
-        source: Node = ("stream", facts["source"])
+    by_stream = {one["stream"]: one for one in lags}
+    for name_of_source in facts.get("sources", ()):
+        source: Node = ("stream", name_of_source)
+        lag = by_stream.get(name_of_source)
         if lag is None:
             found.add(Link(source, node))
         else:
             series = lag["kind"], lag["name"], lag["stream"]
             found.add(Link(source, node, "", lag["behind"], True, series))
-    elif node not in found.nodes:
+    if node not in found.nodes:
         found.nodes.append(node)
     for sink in facts.get("sinks", ()):
         kind = "table" if sink["table"] else "stream"

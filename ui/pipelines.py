@@ -88,7 +88,7 @@ def definition(path: Path) -> Document:
             }
             for one in draft.targets
         ],
-        "source": None,
+        "sources": [],
         "dead_letters": None,
         "trigger": None,
         "guarantee": None,
@@ -96,7 +96,7 @@ def definition(path: Path) -> Document:
     if pipeline is not None:
         letters = pipeline.dead_letters
         document |= {
-            "source": ", ".join(one.stream.name for one in pipeline.sources),
+            "sources": [one.stream.name for one in pipeline.sources],
             "checkpoint": mask_userinfo(pipeline.checkpoint),
             "dead_letters": None if letters is None else letters.stream.name,
             "mode": pipeline.mode,
@@ -210,15 +210,20 @@ def _written(commits: Sequence[SinkCommit], *, dead_letters: bool) -> int | None
 
 
 def _offsets(plan: Batch, before: Batch | None) -> int | None:
-    """Offsets that a batch read of its first source; scans read the same ones."""
-    source = plan.sources[0]
-    start = source.offset.begun if before is None else before.sources[0].position
-    moved = [
-        one.offsets if one.before is not None else None
-        for one in differences(start, source.position)
-    ]
-    known = [number for number in moved if number is not None]
-    return sum(known) if len(known) == len(moved) else None
+    """Offsets that a batch read of all sources; None if one of them is unknown."""
+    total, seen = 0, set[str | None]()
+    for index, source in enumerate(plan.sources):
+        if source.name in seen:
+            continue  # a second scan of a source reads the same offsets
+        seen.add(source.name)
+        start = source.offset.begun
+        if before is not None:
+            start = before.sources[index].position
+        for one in differences(start, source.position):
+            if one.before is None or one.offsets is None:
+                return None
+            total += one.offsets
+    return total
 
 
 def _safe(document: Document, draft: Draft) -> Document:

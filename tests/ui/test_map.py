@@ -42,7 +42,7 @@ def test_links_are_those_of_configurations_checkpoints_and_groups() -> None:
                 "delays",
                 Answer(
                     {
-                        "source": "clicks",
+                        "sources": ["clicks", "bad"],
                         "sinks": [
                             {"table": True, "to": "s3://x"},
                             {"table": False, "to": "hours"},
@@ -62,6 +62,7 @@ def test_links_are_those_of_configurations_checkpoints_and_groups() -> None:
         (clicks, ("stream", "bad"), "dead letters", None),
         (clicks, ("group", "billing in clicks"), "", 3),
         (clicks, delays, "", None),
+        (("stream", "bad"), delays, "", None),
         (delays, ("table", "s3://x"), "", None),
         (delays, ("stream", "hours"), "", None),
         (delays, ("stream", "bad"), "dead letters", None),
