@@ -277,12 +277,12 @@ def partition_texts(column: pa.Array, name: str) -> pa.Array:
             what = f"partition column {name!r} has empty text, which is read as null"
             raise SchemaMismatch(what, remedy="write null, or other text")
         return column
-    if (
-        pa.types.is_integer(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_date(kind)
-        or pa.types.is_decimal(kind)
-    ):
+    if pa.types.is_decimal(kind):
+        found = column.dictionary_encode()
+        # Arrow's cast writes small ones with an exponent, which no other reader knows.
+        texts = [format(value, "f") for value in found.dictionary.to_pylist()]
+        return pa.array(texts, pa.string()).take(found.indices)
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_date(kind):
         return column.cast(pa.string())
     what = f"partition column {name!r} is {kind}: its values are not written as text"
     raise SchemaMismatch(what, remedy="partition the table by another column")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import secrets
 import time
 import uuid
@@ -41,6 +42,7 @@ _POINTER: Final = "streamfactory:"
 """Before a writer's id: the application whose version names the file of its marker."""
 _BITS: Final = 62
 _INTERVAL: Final = "delta.checkpointInterval"
+_WHOLE: Final = re.compile(r"[0-9]{1,18}")
 _DEFAULT: Final = 100
 """Commits between two checkpoints, where the table states none: as in delta-rs."""
 _ENGINE: Final = "streamfactory"
@@ -175,7 +177,8 @@ class DeltaAppender(WritableTable):
             info = {"writer": writer_id, "epoch": marker.epoch}
             info["position"] = marker.position
             named = {_POINTER + writer_id: number}
-            if marker.epoch is not None:
+            # Or an epoch would stand where another writer's pointer is.
+            if marker.epoch is not None and not writer_id.startswith(_POINTER):
                 named[writer_id] = marker.epoch
             actions += [_txn(name, value, now) for name, value in named.items()]
             self.storage.publish(_marker(number), marker.to_json().encode())
@@ -217,7 +220,7 @@ class DeltaAppender(WritableTable):
 
 def _interval(metadata: Metadata) -> int:
     text = metadata.configuration.get(_INTERVAL, "")
-    return max(1, int(text)) if text.isdecimal() else _DEFAULT
+    return max(1, int(text)) if _WHOLE.fullmatch(text) else _DEFAULT
 
 
 def _now() -> int:

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 _PIECE: Final = 8
 """A record takes about this part of a ring at most."""
 _POLL: Final = 0.002
+_LEAST_ROOM: Final = 16 << 20
+"""Bytes of a staged file that are always read."""
 
 Write = tuple[int, Record, "pa.Buffer | None"]
 
@@ -75,7 +77,7 @@ class Appender:
         """Append the rows of an epoch; as `Log.commit`."""
         known = self._control.known()
         writer = None if epoch.writer is None else known.writers.get(epoch.writer)
-        staged = StagedRows(epoch.attempts, self._folder, validator, incarnation)
+        staged = self._staged(epoch.attempts, validator, incarnation)
         held = committed_before(epoch, writer)
         if held is not None:
             staged.discard()
@@ -102,7 +104,15 @@ class Appender:
         self, staged: Staged, validator: BatchValidator, incarnation: str
     ) -> None:
         """Remove the rows of a sealed attempt."""
-        StagedRows([staged], self._folder, validator, incarnation).discard()
+        self._staged([staged], validator, incarnation).discard()
+
+    def _staged(
+        self, attempts: Sequence[Staged], validator: BatchValidator, incarnation: str
+    ) -> StagedRows:
+        room = self._control.capacity * len(self._control.state().parts)
+        # Twice, so that rows which are a little too many are refused with their size.
+        most = max(2 * room, _LEAST_ROOM)
+        return StagedRows(attempts, self._folder, validator, incarnation, most)
 
     def claimed(
         self, before: WriterState | None, instance: str, now: int

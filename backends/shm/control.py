@@ -176,7 +176,9 @@ class Control:
                 return known, self._where
             begin = slot_at(number, self._schema_size, SLOT)
             try:
-                state, where = decode_state(self._view[begin : begin + SLOT])
+                # Released, or an error that is kept would keep the file mapped.
+                with self._view[begin : begin + SLOT] as slot:
+                    state, where = decode_state(slot)
             except Damaged as error:
                 failure = error
                 if self.number == number:

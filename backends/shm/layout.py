@@ -50,6 +50,8 @@ READING: Final = 2
 SLOT: Final = 8 << 20
 """Bytes of one of the two states; only what is used takes memory."""
 MOST_SCHEMA: Final = 1 << 20
+_LARGEST: Final = 2**62
+"""Largest number of a state or of a record: the sum of two fits in 64 bits."""
 
 _STATE: Final = struct.Struct("<QQIIII")
 """Commit word, time of the last commit, partitions, bytes and CRC-32 of the writers,
@@ -109,7 +111,7 @@ def decode_state(slot: memoryview) -> tuple[State, tuple[int, int, int]]:
     """The state of a slot; and where its writers are, their bytes and CRC.
 
     Raises:
-        Damaged: The checksum is wrong.
+        Damaged: The checksum is wrong, or the bounds of a partition are none.
     """
     number, appended, count, length, crc, sealed = _STATE.unpack_from(slot)
     end = STATE_HEAD + count * _PART.size
@@ -121,7 +123,17 @@ def decode_state(slot: memoryview) -> tuple[State, tuple[int, int, int]]:
         msg = "the checksum of the state is wrong"
         raise Damaged(msg)
     parts = [Part(*numbers) for numbers in _PART.iter_unpack(table)]
+    if max(number, appended) > _LARGEST or not all(map(_is_sound, parts)):
+        msg = f"the state of commit {number} contradicts itself"
+        raise Damaged(msg)
     return State(number, appended, parts), (end, length, crc)
+
+
+def _is_sound(part: Part) -> bool:
+    """Whether a checksum seals bounds, and not any numbers."""
+    rising = part.earliest <= part.latest and part.tail <= part.head
+    aligned = part.tail % ALIGNED == part.head % ALIGNED == 0
+    return rising and aligned and max(part) <= _LARGEST
 
 
 # --- records ------------------------------------------------------------------------
@@ -185,7 +197,7 @@ def decode_record(data: memoryview, position: int, most: int) -> Record:
     else:
         fits = found.rows > 0 and record_length(found.payload) == found.length
         fits = fits and found.kind in (MESSAGE, STREAM)
-    if not fits:
+    if not fits or max(found) > _LARGEST:
         msg = f"the record at position {position} contradicts itself"
         raise Damaged(msg)
     return found

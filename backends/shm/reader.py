@@ -104,11 +104,13 @@ class RingReader:
         record = self._found(partition, part, start)
         if record is None:
             return None
-        payload = self._payload(partition, record)
-        if payload is None:
+        found = self._payload(partition, record)
+        if found is None:
             return None
-        ring, sound = self._rings[partition], record.position
-        checked = sound in ring.sound
+        payload, copied = found
+        ring = self._rings[partition]
+        # Nobody changes a copy after it was checked; so each one is.
+        checked = not copied and record.position in ring.sound
         if not checked:
             check_messages(payload, record.kind)
         rows = decode_rows(payload, record.kind, self._schema)
@@ -118,7 +120,8 @@ class RingReader:
             raise Damaged(msg)
         if not checked:
             self._validator.validate(rows)
-            ring.sound.add(sound)
+        if not copied:
+            ring.sound.add(record.position)
         return rows, record.payload, record.base
 
     def position(self, partition: int, part: Part, offset: int) -> int:
@@ -166,8 +169,12 @@ class RingReader:
             raise
         return ring
 
-    def _payload(self, partition: int, record: Record) -> pa.Buffer | None:
-        """The messages of a record, in memory that nobody writes to meanwhile."""
+    def _payload(self, partition: int, record: Record) -> tuple[pa.Buffer, bool] | None:
+        """The messages of a record, in memory that no writer overwrites.
+
+        Returns:
+            The messages, and whether they are a copy; None if they were overwritten.
+        """
         ring = self._rings[partition]
         found = ring.payload(record)
         entry = None
@@ -176,13 +183,18 @@ class RingReader:
             entry = self.leases.add(PINNED, partition, record.position)
         if entry is None:
             copied = pa.py_buffer(found.to_pybytes())
-            return copied if self._tail(partition) <= record.position else None
+            is_held = self._tail(partition) <= record.position
+            return (copied, True) if is_held else None
         self._pins[entry] = record.length
         pin = _Pin(entry, self.leases, ring, self._pins)
         # After the lease: a writer moves the tail first, and looks at leases then.
         if self._tail(partition) > record.position:
             return None
-        return pa.foreign_buffer(found.address, found.size, pin)
+        return pa.foreign_buffer(found.address, found.size, pin), False
 
     def _tail(self, partition: int) -> int:
-        return self._control.state().parts[partition].tail
+        parts = self._control.state().parts
+        if partition >= len(parts):
+            msg = f"partition {partition} of the topic has vanished"
+            raise Damaged(msg)
+        return parts[partition].tail

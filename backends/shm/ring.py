@@ -113,9 +113,11 @@ class Ring:
             expected = self._records[-1] if self._records else None
             if found.kind != PADDING:
                 end = expected and expected.base + expected.rows
-                if end is not None and found.base != end:
+                late = found.base + found.rows > part.latest
+                if late or (end is not None and found.base != end):
                     msg = f"the record at position {found.position} has base "
-                    msg += f"{found.base}, after {end}"
+                    msg += f"{found.base} and {found.rows} rows, after {end}, with "
+                    msg += f"{part.latest} as the latest offset"
                     raise Damaged(msg)
                 self._bases.append(found.base)
                 self._records.append(found)
@@ -230,9 +232,13 @@ def decode_rows(payload: pa.Buffer, kind: int, schema: pa.Schema) -> pa.RecordBa
     """The batch of a record, in the memory of its payload.
 
     Raises:
-        pa.ArrowException, OSError: Arrow cannot read the messages.
+        Damaged: Arrow cannot read the messages.
     """
-    if kind == STREAM:
-        with pa.ipc.open_stream(payload) as reader:
-            return reader.read_next_batch()
-    return pa.ipc.read_record_batch(payload, schema)
+    try:
+        if kind == STREAM:
+            with pa.ipc.open_stream(payload) as reader:
+                return reader.read_next_batch()
+        return pa.ipc.read_record_batch(payload, schema)
+    except (pa.ArrowException, ValueError, OSError, StopIteration) as error:
+        msg = f"the messages of a record cannot be read: {error}"
+        raise Damaged(msg) from error

@@ -13,9 +13,11 @@ import pyarrow as pa
 
 from streamfactory.arrowlog.carried import CarriedRows
 from streamfactory.arrowlog.checks import check_schema
+from streamfactory.arrowlog.disk.folders import Folders, Modes
 from streamfactory.arrowlog.stages import SoundStage
 from streamfactory.arrowlog.values import Staged
-from streamfactory.backends.shm.layout import STAGING
+from streamfactory.backends.shm.layout import STAGING, STREAM
+from streamfactory.backends.shm.ring import check_messages
 from streamfactory.conversion.arrays import unshared
 from streamfactory.spi import BatchValidator, CorruptData, MisuseError
 
@@ -78,6 +80,8 @@ class ShmStage(SoundStage):
         if carried and size <= CARRIED:
             kept = CarriedRows(self._incarnation, self._validator.schema, rows, size)
             return Staged(self._attempt, rows=kept)
+        if not rows:
+            return Staged(self._attempt)
         name = f"{uuid.uuid4().hex}.arrow"
         _write(self._folder / STAGING / name, self._validator.schema, rows)
         return Staged(self._attempt, ({"name": name},))
@@ -113,6 +117,7 @@ class StagedRows:
         folder: Of the topic.
         validator: Of the topic.
         incarnation: Of the topic.
+        most: Bytes that a file may have.
 
     Raises:
         CorruptData: data_loss; a name or a file is not that of a stage.
@@ -124,8 +129,10 @@ class StagedRows:
         folder: Path,
         validator: BatchValidator,
         incarnation: str,
+        most: int,
     ) -> None:
         self._validator = validator
+        self._most = most
         self._incarnation = incarnation
         self._attempts = attempts
         self._files = {
@@ -172,9 +179,10 @@ class StagedRows:
         return parts
 
     def _read(self, path: Path) -> list[tuple[int, pa.RecordBatch]]:
-        data = pa.py_buffer(path.read_bytes())
+        data = pa.py_buffer(self._bytes(path))
         parts: list[tuple[int, pa.RecordBatch]] = []
         try:
+            check_messages(data, STREAM)
             with pa.ipc.open_stream(data) as reader:
                 check_schema(
                     pa.RecordBatch.from_pylist([], reader.schema),
@@ -182,13 +190,23 @@ class StagedRows:
                 )
                 for batch, metadata in reader.iter_batches_with_custom_metadata():
                     rows = self._validator.validated(batch)
-                    parts.append((int(metadata[_PARTITION]), rows.batch))
+                    partition = int((metadata or {})[_PARTITION])
+                    parts.append((partition, rows.batch))
         except (pa.ArrowException, KeyError, ValueError, OSError) as error:
-            msg = f"{path} is not a file of staged rows: {error}"
-            raise CorruptData(
-                msg, remedy="abort the epoch, and write it again"
-            ) from error
+            raise _damaged(path, str(error)) from error
         return parts
+
+    def _bytes(self, path: Path) -> bytes:
+        path = path.absolute()
+        try:
+            fd, status = Folders(path.parent, Modes()).read(str(path))
+        except CorruptData as error:
+            raise _damaged(path, error.what) from error
+        with os.fdopen(fd, "rb") as file:
+            if status.st_size > self._most:
+                what = f"it has {status.st_size} bytes, and rings have no room for them"
+                raise _damaged(path, what)
+            return file.read(self._most)
 
     def discard(self) -> None:
         """Remove the files."""
@@ -222,6 +240,11 @@ def _name(file: Mapping[str, Any]) -> str:
         msg = f"a staged file has the name {name!r}"
         raise CorruptData(msg, remedy="abort the epoch, and write it again")
     return name
+
+
+def _damaged(path: Path, why: str) -> CorruptData:
+    msg = f"{path} is not a file of staged rows: {why}"
+    return CorruptData(msg, remedy="abort the epoch, and write it again")
 
 
 def _missing(attempt: str) -> MisuseError:

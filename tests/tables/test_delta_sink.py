@@ -514,3 +514,38 @@ def test_errors_of_a_sink_are_ours(tmp_path: Path) -> None:
         pytest.raises(StreamError, match="file"),
     ):
         sink.put({"id": [1]})
+
+
+def test_small_decimals_of_partitions_are_written_without_an_exponent(
+    path: Path,
+) -> None:
+    kind = pa.decimal128(20, 10)
+    schema = pa.schema([("k", kind), ("id", pa.int64())])
+    DeltaTable.create(str(path), schema, partition_by=["k"])
+    values = [Decimal("1E-10"), Decimal("0E-10"), None, Decimal("12.5")]
+    with sink_of(path) as sink:
+        sink.put(pa.record_batch([pa.array(values, kind), [0, 1, 2, 3]], schema=schema))
+    found = DeltaTable(str(path)).to_pyarrow_table().to_pylist()
+    assert {row["id"]: row["k"] for row in found} == dict(enumerate(values))
+
+
+def test_a_writer_named_like_a_pointer_hides_no_other_writer(sink: Sink) -> None:
+    for writer in ("w", "streamfactory:w", "streamfactory:streamfactory:w"):
+        assert sink.put({"id": [1]}, writer_id=writer, epoch=5)
+    for writer in ("w", "streamfactory:w"):
+        assert not sink.put({"id": [1]}, writer_id=writer, epoch=5)
+        assert sink.put({"id": [2]}, writer_id=writer, epoch=6)
+
+
+def test_an_absurd_checkpoint_interval_fails_no_commit(path: Path) -> None:
+    DeltaTable.create(str(path), ID)
+    log = path / "_delta_log" / f"{0:020}.json"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    for line in lines:
+        if "metaData" in line:
+            options = line["metaData"]["configuration"]
+            options["delta.checkpointInterval"] = "1" * 5000
+    log.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    with sink_of(path) as sink:
+        sink.put({"id": [1]})
+    assert ids(path) == [1]

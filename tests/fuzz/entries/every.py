@@ -12,6 +12,7 @@ from tests.fuzz.entries import (
     letters,
     logs,
     pages,
+    rings,
     sockets,
     tables,
     texts,
@@ -64,6 +65,7 @@ GROUPS: Final[dict[str, tuple[type[Entry], ...]]] = {
         logs.LogIndexes,
         logs.LogKeeping,
     ),
+    "rings": (rings.ShmTopics, rings.ShmDictionaries),
     "tables": (
         tables.DeltaTables,
         tables.DeltaMappedTables,
