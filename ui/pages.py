@@ -142,12 +142,6 @@ def group() -> str:
     )
 
 
-@pages.get("/rows")
-def rows() -> str:
-    """The first or last rows of a partition."""
-    return _sample_page("rows.html", last=request.args.get("end") == "last")
-
-
 @pages.get("/dead-letters")
 def dead_letters() -> str:
     """The streams of dead letters, or the newest dead letters of one."""

@@ -480,7 +480,7 @@ PATHS = [
     "/stream?name=../../etc/passwd",
     "/stream?name=%00",
     "/stream?name=%ff%fe",
-    "/rows?stream=clicks&partition=../1",
+    "/messages?stream=clicks&partition=../1",
     "/actions/jobs/99999999999999999999999999",
 ]
 
@@ -489,7 +489,7 @@ def test_paths_lead_nowhere_else(world: World, serve: Serve) -> None:
     browser = serve(token=TOKEN)
     for path in PATHS:
         page = browser.ask(path)
-        found = (200,) if path.startswith("/rows") else (400, 404)
+        found = (200,) if path.startswith("/messages") else (400, 404)
         assert page.status in found, path
         for text in ("root:", "import ", "Traceback"):
             assert text not in page.text, path

@@ -107,7 +107,7 @@ def test_a_group_has_its_lag_by_partition(world: World, serve: Serve) -> None:
     assert browser.get("/group", stream="clicks", group="nobody").status == 404
 
 
-def test_first_and_last_rows_are_shown(world: World, serve: Serve) -> None:
+def test_first_and_last_messages_are_shown(world: World, serve: Serve) -> None:
     wide = Topic(world.folder / "topics", "wide")
     wide.file(world.catalogue)
     with open_sink(wide.options) as sink:
@@ -117,15 +117,16 @@ def test_first_and_last_rows_are_shown(world: World, serve: Serve) -> None:
         )
         sink.put(rows, writer_id="w", epoch=0)
     browser = serve()
-    first = browser.get("/rows", stream="wide").text
-    last = browser.get("/rows", stream="wide", end="last").text
+    place = {"from": "earliest", "direction": "forward", "count": "20"}
+    first = browser.get("/messages", stream="wide", **place).text
+    last = browser.get("/messages", stream="wide", count="20").text
     assert "row 0<" in first
     assert "row 19<" in first
     assert "row 20<" not in first
     assert "row 49<" in last
     assert "row 29<" not in last
-    empty = browser.get("/rows", stream="wide", partition="1:wide").text
-    assert "The partition has no rows." in empty
+    empty = browser.get("/messages", stream="wide", partition="1:wide").text
+    assert "No messages are here." in empty
 
 
 @dataclass
@@ -182,14 +183,15 @@ def test_the_newest_rows_are_found_where_messages_are_large() -> None:
     assert (found.cut, found.among) == (True, 4)
 
 
-def test_rows_that_were_not_read_in_time_are_not_called_none(
+def test_letters_that_were_not_read_in_time_are_not_called_none(
     world: World, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    world.letters({"decode": b"x"})
     browser = serve()
     monkeypatch.setattr(looking, "_SECONDS", 0.0)
     for end in ("first", "last"):
-        text = browser.get("/rows", stream="clicks", end=end).text
-        assert "No rows were read in time." in text
+        text = browser.get("/dead-letters", stream="letters", end=end).text
+        assert "No dead letters were read in time." in text
 
 
 def test_a_pipeline_has_its_batches_guarantee_and_checkpoint(
@@ -249,7 +251,7 @@ def test_names_of_others_are_escaped_everywhere(world: World, serve: Serve) -> N
     for path_, arguments in {
         "/": {},
         "/stream": {"name": name},
-        "/rows": {"stream": name},
+        "/messages": {"stream": name},
         "/dead-letters": {"stream": name},
         "/group": {"stream": name, "group": SCRIPT},
         "/pipeline": {"name": SCRIPT},
@@ -260,7 +262,7 @@ def test_names_of_others_are_escaped_everywhere(world: World, serve: Serve) -> N
         assert page.status in (200, 404)
         assert_harmless(page.text)
     assert "&lt;script&gt;" in browser.get("/stream", name=name).text
-    assert "&lt;script&gt;" in browser.get("/rows", stream=name).text
+    assert "&lt;script&gt;" in browser.get("/messages", stream=name).text
 
 
 def test_values_that_no_library_converts_are_named_by_their_type() -> None:
@@ -334,7 +336,8 @@ def test_a_transport_that_can_be_read_once_is_not_connected_to(
     assert "this transport can be read once" in text
     assert "Remedy: set spool.path" in text
     assert "not looked up" in browser.get("/").text
-    assert "this transport can be read once" in browser.get("/rows", stream="pull").text
+    page = browser.get("/messages", stream="pull")
+    assert "this transport can be read once" in page.text
     socket.create_server(("127.0.0.1", port)).close()  # nothing has bound it
 
 
@@ -349,8 +352,8 @@ def test_a_look_at_rows_is_not_counted_by_the_metrics(
         return [text for text in map(str, registry.samples()) if "watched" in text]
 
     before = counted()
-    page = serve().get("/rows", stream="watched")
-    assert '<th scope="row" class="n">2</th>' in page.text
+    page = serve().get("/messages", stream="watched")
+    assert "offset=2" in page.text
     assert counted() == before
 
 

@@ -71,7 +71,7 @@ def test_no_page_shows_a_secret(
     texts += [
         browser.get(page, stream=name, name=name, group="g").text
         for name in ("safe", "bad", "leaky", "torn")
-        for page in ("/stream", "/rows", "/dead-letters", "/group")
+        for page in ("/stream", "/messages", "/dead-letters", "/group")
     ]
     for text in texts:
         for secret in (PLANTED, LITERAL, TOKEN):
@@ -111,7 +111,7 @@ def test_no_error_of_a_look_up_or_a_job_shows_a_secret(
     page = browser.get("/dead-letters", stream="letters")
     form = {"stream": "letters", "to": "clicks", "csrf": browser.csrf(page)}
     job = browser.ask("/actions/replay", form).headers["Location"]
-    paths = [f"/rows?stream=safe&name=safe&{at}" for at in ("partition=0", "raw=1")]
+    paths = [f"/messages?stream=safe&name=safe&{at}" for at in ("from=0", "as=raw")]
     texts = [browser.get(path).text for path in ("/stream?name=safe", *paths)]
     assert all("refused with &#39;***&#39;" in text for text in texts)
     assert not any(html.escape(PLANTED) in text for text in texts)

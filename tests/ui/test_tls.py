@@ -73,7 +73,7 @@ def test_requests_and_answers_of_many_records_arrive(
     world.letters({f"code-{n}": b"x" * 100_000 for n in range(20)}, "y" * 5000)
     browser = serve(token=TOKEN, **certificate(folder))
     browser.tls = client(folder)
-    page = browser.get("/rows", stream="letters", **{"as": "raw"})
+    page = browser.get("/messages", stream="letters", **{"as": "raw"})
     assert len(page.text) > RECORD_BYTES
     browser.log_in()
     form = {"stream": "x" * 60_000, "to": "y", "csrf": browser.csrf(browser.get("/"))}
