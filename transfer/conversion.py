@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, final
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from streamfactory.spi import MessageBatch
+    from streamfactory.spi import MessageBatch, Position
 
 
 class Converted(NamedTuple):
@@ -18,7 +18,8 @@ class Converted(NamedTuple):
     letters: pa.RecordBatch | None = None
     """Dead letters, as they are to be kept."""
     offsets: pa.Array | None = None
-    """The offset, in the source, of the row behind each of them."""
+    """The offset, in the source, of the row behind each of them, by which those are
+    dropped that were committed before a restart; None if none was."""
 
 
 class Conversion(Protocol):
@@ -26,6 +27,12 @@ class Conversion(Protocol):
 
     schema: pa.Schema
     """Of what `apply` answers."""
+
+    def begin(self, position: Position | None) -> None:
+        """Begin at a position of the source; None before the first run.
+
+        Called once, before `apply`.
+        """
 
     def apply(self, batch: MessageBatch) -> Converted:
         """Convert a batch that has rows."""
@@ -55,6 +62,9 @@ class Route(Conversion):
         if count is not None:
             fields.append(pa.field("_partition", pa.int32(), nullable=False))
         self.schema = pa.schema(fields)
+
+    def begin(self, position: Position | None) -> None:
+        """Nothing depends on it."""
 
     def close(self) -> None:
         """Nothing is open."""

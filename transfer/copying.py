@@ -233,6 +233,7 @@ class Copy(Closing):
                 # Committed now, so that a restart before the first row begins at the
                 # same start.
                 self._settle(epochs, rotation)
+            route.begin(self._position)
             complete = self._pump(
                 epochs, rotation, route, stop, on_progress, follow=follow
             )

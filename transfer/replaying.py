@@ -1,26 +1,26 @@
 """Replays dead letters after their cause was corrected.
 
 A replay is a copy of the dead-letter stream, exactly once if a copy is: its position is
-stored in the sink. Messages that are bad again are appended as new dead letters, after
-the position: the next replay reads them.
+stored in the sink. Each dead letter counts once. Those that are bad again are appended,
+after the position, for the next run of the same replay: see `ledger`.
 """
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, TypedDict, final
 
 import pyarrow as pa
 
 from streamfactory.spi import ConfigError, SchemaMismatch, envelope_schema
 from streamfactory.transfer.copying import Copy
-from streamfactory.transfer.resending import Again, Messages, Rows, own_letters
+from streamfactory.transfer.ledger import READ, Ledger, batches_of, untagged
+from streamfactory.transfer.resending import Again, Due, Messages, Rows, own_letters
 from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.decoding.deadletters import DEAD_LETTER_SCHEMA
-from streamfactory.wiring.reading.following import read_from
 from streamfactory.wiring.reading.raw_messages import as_raw
 from streamfactory.wiring.reading.source import Source
 from streamfactory.wiring.writing.creating import ensure_topic
@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
 
+    from streamfactory.spi import Partition, Position
     from streamfactory.transfer.conversion import Conversion
     from streamfactory.wiring.config.definition import StreamDefinition
+    from streamfactory.wiring.config.settled import Configured
     from streamfactory.wiring.plugins.manager import PluginManager
 
 _ANYTHING: Final = {
@@ -41,7 +43,6 @@ _ANYTHING: Final = {
     "max.error.ratio": "1",
 }
 """A replay has no error budget: all messages that are bad again are written."""
-_TURN: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,28 @@ class Replayed:
     """Dead letters that are bad again, and were written again."""
     others: int = 0
     """Dead letters of other streams, which were skipped."""
+    repeated: int = 0
+    """Dead letters that were skipped because their message was counted before."""
     epochs: int = 0
     complete: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Outstanding:
+    """What a replay would process."""
+
+    writer_id: str
+    """Of the replay."""
+    stream: str | None
+    """The stream whose letters it replays; None for those of all streams."""
+    whole: bool
+    """Whether it writes the messages as they were, instead of decoded rows."""
+    unresolved: int = 0
+    """Dead letters that it would process."""
+    resolved: int = 0
+    """Dead letters that it has written."""
+    others: int = 0
+    """Dead letters of other streams."""
 
 
 @final
@@ -63,22 +84,20 @@ class Replay(Closing):
     """A replay; a context manager.
 
     Args:
-        copy: Executes it; None if there is no dead letter. Closed with the replay.
+        copy: Executes it; None if there is no dead letter.
         met: Counters of the copy's conversion.
-        decoding: The original stream of the dead letters; closed with the replay.
+        opened: Closed with the replay.
     """
 
-    def __init__(
-        self, copy: Copy | None, met: Again, decoding: Source | None = None
-    ) -> None:
+    def __init__(self, copy: Copy | None, met: Again, opened: ExitStack) -> None:
         self.copy = copy
         self._met = met
-        self._decoding = decoding
+        self._opened = opened
 
     def run(
         self, stop: threading.Event, on_progress: Callable[[int], None] = lambda _: None
     ) -> Replayed:
-        """Replay all dead letters up to the latest offset of now.
+        """Replay all unresolved dead letters up to the latest offset of now.
 
         Raises:
             StreamError: See `Copy.run`.
@@ -87,16 +106,52 @@ class Replay(Closing):
             return Replayed()
         done = self.copy.run(stop, on_progress=on_progress)
         return Replayed(
-            done.rows, done.dead_letters, self._met.others, done.epochs, done.complete
+            done.rows,
+            done.dead_letters,
+            self._met.others,
+            self._met.repeated,
+            done.epochs,
+            done.complete,
         )
 
     def close(self) -> None:
         """Close; twice is fine."""
-        with ExitStack() as last:
-            if self._decoding is not None:
-                last.callback(self._decoding.close)
-            if self.copy is not None:
-                last.callback(self.copy.close)
+        self._opened.close()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """The streams of a replay, opened."""
+
+    source: Source
+    """The dead letters."""
+    target: Configured
+    stream: StreamDefinition | None
+    """The original stream; None for all."""
+    whole: bool
+    writer_id: str
+
+    @property
+    def name(self) -> str | None:
+        return None if self.stream is None else self.stream.name
+
+    def open_ledger(self, history: Source, position: Position | None) -> Ledger:
+        """Read what was processed before a position; the caller closes the result."""
+        ledger = Ledger(self.writer_id, self.name, position, whole=self.whole)
+        try:
+            ledger.read(history)
+        except BaseException:
+            ledger.close()
+            raise
+        return ledger
+
+
+class _Finding(TypedDict):
+    """How types are found."""
+
+    allow_class_paths: bool
+    plugins: PluginManager | None
 
 
 def open_replay(
@@ -128,46 +183,126 @@ def open_replay(
         SchemaMismatch: permanent; the stream does not contain dead letters.
         StreamError: Raised by either end.
     """
-    loading = partial(load, allow_class_paths=allow_class_paths, plugins=plugins)
-    with ExitStack() as unless_made:
-        source = Source(loading(letters, "read"))
-        unless_made.callback(source.close)
-        _check_letters(source)
-        target = loading(to, "write")
-        raw = target.decoder is not None and target.decoder.decoder is None
-        if not raw and of is None:
-            name = _first_stream(source)
-            if name is None:
-                return Replay(None, Again())
-            of = find(name)
-        as_messages = raw or (of is not None and of.name == to.name)
-        if as_messages and not raw:
-            target = loading(as_raw(to), "write")
-        sink = Sink(target)
-        unless_made.callback(sink.close)
-        refuse_cycle(source, target)
+    finding: _Finding = {"allow_class_paths": allow_class_paths, "plugins": plugins}
+    loading = partial(load, **finding)
+    met = Again()
+    with ExitStack() as opened:
+        ends = _open_ends(opened, letters, to, find, of, writer_id, loading)
+        if ends is None:
+            return Replay(None, met, opened.pop_all())
+        sink = Sink(ends.target)
+        opened.callback(sink.close)
+        refuse_cycle(ends.source, ends.target)
         again = Sink(loading(letters, "write"))
-        unless_made.callback(again.close)
-        met, decoding = Again(), None
-        if not as_messages and of is not None:
-            current = loading(of, "read", options=_ANYTHING)
+        opened.callback(again.close)
+        history = Source(loading(letters, "read", quiet=True), fields=READ)
+        opened.callback(history.close)
+        decoding = None
+        if not ends.whole and ends.stream is not None:
+            current = loading(ends.stream, "read", options=_ANYTHING)
             decoding = Source(current, aside=True)
-            unless_made.callback(decoding.close)
-        name = None if of is None else of.name
-        convert = _conversion(decoding, sink, name, met)
+            opened.callback(decoding.close)
+        due = Due(partial(ends.open_ledger, history))
+        convert = _conversion(decoding, sink, ends.name, due, met)
         schema = _VALUE if decoding is None else decoding.schema
         ensure_topic(sink, schema, create=False, partitions=None)
-        writer_id = writer_id or f"replay/{letters.name}/{name or '*'}/{to.name}"
-        copy = Copy(source, sink, writer_id, letters=again, convert=convert)
-        unless_made.pop_all()
-    return Replay(copy, met, decoding)
+        copy = Copy(ends.source, sink, ends.writer_id, letters=again, convert=convert)
+        return Replay(copy, met, opened.pop_all())
+
+
+def find_outstanding(
+    letters: StreamDefinition,
+    to: StreamDefinition,
+    find: Callable[[str], StreamDefinition],
+    *,
+    of: StreamDefinition | None = None,
+    writer_id: str | None = None,
+    on_letters: Callable[[Partition, pa.RecordBatch, pa.Array, pa.Array], None] = (
+        lambda *_: None
+    ),
+    allow_class_paths: bool = False,
+    plugins: PluginManager | None = None,
+) -> Outstanding | None:
+    """Return what a replay would process; None if there is no dead letter.
+
+    Writes nothing, and disturbs no replay that is running.
+
+    Args:
+        letters: See `open_replay`, as the others.
+        to: The sink.
+        find: Finds a stream by its name.
+        of: The original stream.
+        writer_id: Writer id.
+        on_letters: Called with the partition, dead letters, the offset of each, and
+            which of them would be processed.
+        allow_class_paths: Whether configurations may name Python objects.
+        plugins: Where types are found.
+
+    Raises:
+        StreamError: See `open_replay`.
+    """
+    finding: _Finding = {"allow_class_paths": allow_class_paths, "plugins": plugins}
+    loading = partial(load, quiet=True, **finding)
+    met = Again()
+    with ExitStack() as opened:
+        ends = _open_ends(opened, letters, to, find, of, writer_id, loading)
+        if ends is None:
+            return None
+        sink = Sink(ends.target)
+        opened.callback(sink.close)
+        history = Source(loading(letters, "read"), fields=READ)
+        opened.callback(history.close)
+        ledger = ends.open_ledger(history, sink.last_position(ends.writer_id))
+        opened.callback(ledger.close)
+        unresolved = 0
+        for batch in batches_of(ends.source):
+            found, places = own_letters(batch, ends.name, met)
+            due = ledger.due(batch.partition, found, places)
+            unresolved += due.true_count
+            on_letters(batch.partition, untagged(found), places, due)
+        return Outstanding(
+            ends.writer_id,
+            ends.name,
+            ends.whole,
+            unresolved,
+            max(0, ledger.letters - unresolved),
+            met.others,
+        )
+
+
+def _open_ends(
+    opened: ExitStack,
+    letters: StreamDefinition,
+    to: StreamDefinition,
+    find: Callable[[str], StreamDefinition],
+    of: StreamDefinition | None,
+    writer_id: str | None,
+    loading: Callable[..., Configured],
+) -> _Ends | None:
+    """Open the letters and decide what is written; None if there is no letter."""
+    source = Source(loading(letters, "read"))
+    opened.callback(source.close)
+    _check_letters(source)
+    target = loading(to, "write")
+    raw = target.decoder is not None and target.decoder.decoder is None
+    if not raw and of is None:
+        name = _first_stream(source)
+        if name is None:
+            return None
+        of = find(name)
+    whole = raw or (of is not None and of.name == to.name)
+    if whole and not raw:
+        target = loading(as_raw(to), "write")
+    own = "*" if of is None else of.name
+    writer_id = writer_id or f"replay/{letters.name}/{own}/{to.name}"
+    return _Ends(source, target, of, whole, writer_id)
 
 
 _VALUE: Final = pa.schema([envelope_schema().field("value")])
 
 
 def _conversion(
-    decoding: Source | None, sink: Sink, name: str | None, met: Again
+    decoding: Source | None, sink: Sink, name: str | None, due: Due, met: Again
 ) -> Callable[[pa.Schema], Conversion]:
     """Return the conversion of dead letters.
 
@@ -179,7 +314,7 @@ def _conversion(
             msg = "undecoded messages cannot be written to a stream of typed rows"
             remedy = "configure a decoder for their original stream"
             raise ConfigError(msg, stream=sink.config.name, remedy=remedy)
-        return lambda _: Messages(name, met)
+        return lambda _: Messages(name, due, met)
     if not decoding.decodes:
         msg = "dead letters cannot be replayed: their original stream has no decoder"
         remedy = "configure one, or select another stream with --from"
@@ -187,7 +322,7 @@ def _conversion(
     keyed = bool(sink.config.get("producer.key.columns"))
     count = None if keyed else sink.partition_count()
     left_out = sink.lacks(decoding.metadata_columns)
-    return lambda _: Rows(decoding, count, met, left_out)
+    return lambda _: Rows(decoding, count, due, met, left_out)
 
 
 def _check_letters(source: Source) -> None:
@@ -202,13 +337,8 @@ def _check_letters(source: Source) -> None:
 
 def _first_stream(source: Source) -> str | None:
     """Return the original stream of the first dead letter; None if there is none."""
-    rotation = read_from(source, start="earliest", default="earliest", follow=False)
-    try:
-        while not rotation.finished:
-            batch = rotation.next_batch(_TURN)
-            if batch is not None and batch.num_rows:
-                letters, _ = own_letters(batch, None, Again())
-                return str(letters.column("stream")[0].as_py())
-    finally:
-        rotation.close()
+    with closing(batches_of(source)) as batches:
+        for batch in batches:
+            letters, _ = own_letters(batch, None, Again())
+            return str(letters.column("stream")[0].as_py())
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 import numpy as np
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 from streamfactory.conversion.conform import conform
 from streamfactory.spi import CorruptData, Partition, envelope_schema, headers_type
 from streamfactory.transfer.conversion import Converted
+from streamfactory.transfer.ledger import Ledger, offsets_of, untagged
 from streamfactory.wiring.decoding.deadletters import (
     DEAD_LETTER_SCHEMA,
     EVIDENCE,
@@ -20,9 +22,9 @@ from streamfactory.wiring.decoding.deadletters import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
-    from streamfactory.spi import MessageBatch
+    from streamfactory.spi import MessageBatch, Position
     from streamfactory.wiring.decoding.deadletters import Bad
     from streamfactory.wiring.decoding.stage import DecodeStage, Staged
     from streamfactory.wiring.reading.source import Source
@@ -36,6 +38,50 @@ class Again:
 
     others: int = 0
     """Dead letters of other streams."""
+    repeated: int = 0
+    """Dead letters whose message was counted before."""
+
+
+@final
+class Due:
+    """Selects the letters that a replay has to process, for one pass.
+
+    Args:
+        open_ledger: Opens the ledger, and reads the letters before a position.
+    """
+
+    def __init__(self, open_ledger: Callable[[Position | None], Ledger]) -> None:
+        self._open = open_ledger
+        self._ledger: Ledger | None = None
+
+    @property
+    def ledger(self) -> Ledger:
+        """That of the pass."""
+        assert self._ledger is not None, "begin comes first"
+        return self._ledger
+
+    def begin(self, position: Position | None) -> None:
+        """Begin a pass at a position."""
+        self._ledger = self._open(position)
+
+    def select(
+        self, batch: MessageBatch, stream: str | None, met: Again
+    ) -> tuple[pa.RecordBatch, pa.Array]:
+        """Return the letters of a batch that are to be processed, and their offsets.
+
+        Raises:
+            CorruptData: data_loss; a row is not a dead letter.
+        """
+        letters, places = own_letters(batch, stream, met)
+        before = self.ledger.repeated
+        due = self.ledger.due(batch.partition, letters, places)
+        met.repeated += self.ledger.repeated - before
+        return letters.filter(due), places.filter(due)
+
+    def close(self) -> None:
+        """Close the ledger; may be called twice."""
+        if self._ledger is not None:
+            self._ledger.close()
 
 
 @final
@@ -44,11 +90,13 @@ class Messages:
 
     Args:
         stream: The stream whose dead letters are converted; None for all.
-        met: Counts those of other streams.
+        due: Selects those that are to be processed.
+        met: Counts the others.
     """
 
-    def __init__(self, stream: str | None, met: Again) -> None:
+    def __init__(self, stream: str | None, due: Due, met: Again) -> None:
         self._stream = stream
+        self._due = due
         self._met = met
         self.schema = pa.schema(
             [
@@ -61,15 +109,19 @@ class Messages:
 
     def apply(self, batch: MessageBatch) -> Converted:
         """See `Conversion`: nothing is decoded, so nothing is bad."""
-        letters, _ = own_letters(batch, self._stream, self._met)
-        # A message of which several rows were bad is one message.
-        whole = letters.filter(_first_of_each(letters))
+        letters, _ = self._due.select(batch, self._stream, self._met)
+        whole = untagged(letters)
         names = ("value", "key", "headers", "timestamp")
         columns = [whole.column(name) for name in names]
         return Converted(pa.RecordBatch.from_arrays(columns, schema=self.schema))
 
+    def begin(self, position: Position | None) -> None:
+        """See `Conversion`: read which letters were processed."""
+        self._due.begin(position)
+
     def close(self) -> None:
         """See `Conversion`."""
+        self._due.close()
 
 
 @final
@@ -80,7 +132,8 @@ class Rows:
         source: Their original stream, as it is configured now.
         count: Number of partitions of the sink, if rows of one partition stay together;
             None if keys determine it.
-        met: Counts dead letters of other streams.
+        due: Selects the letters that are to be processed.
+        met: Counts the others.
         left_out: Metadata columns that the sink has no column for.
     """
 
@@ -88,11 +141,13 @@ class Rows:
         self,
         source: Source,
         count: int | None,
+        due: Due,
         met: Again,
         left_out: Collection[str] = (),
     ) -> None:
         self._source = source
         self._count = count
+        self._due = due
         self._met = met
         self._stages: dict[Partition, DecodeStage] = {}
         evidence = [field.name for field in EVIDENCE]
@@ -104,10 +159,11 @@ class Rows:
 
     def apply(self, batch: MessageBatch) -> Converted:
         """See `Conversion`: messages that are bad again are dead letters again."""
-        letters, places = own_letters(batch, self._source.config.name, self._met)
+        name = self._source.config.name
+        letters, places = self._due.select(batch, name, self._met)
+        letters = untagged(letters)
         parts = [pa.RecordBatch.from_pylist([], schema=self.schema)]
         again: list[pa.RecordBatch] = []
-        offsets: list[pa.Array] = []
         named = (letters.column(name).to_pylist() for name in ("topic", "partition"))
         for partition in sorted(
             {Partition(*pair) for pair in zip(*named, strict=True)}
@@ -116,29 +172,46 @@ class Rows:
                 pc.equal(letters.column("topic"), partition.topic),
                 pc.equal(letters.column("partition"), partition.id),
             )
-            part = letters.filter(chosen)
-            rows, bad = self._decoded(partition, part)
+            part, offsets = letters.filter(chosen), places.filter(chosen)
+            failed = partial(self._failed, batch.partition, offsets.to_pylist())
+            rows, bad = self._decoded(partition, part, failed)
             parts.append(rows)
             if bad:
                 index = pa.array([one.index for one in bad], pa.int64())
-                again.append(self._again(part.take(index), bad))
-                offsets.append(places.filter(chosen).take(index))
+                rest = self._again(part.take(index), bad)
+                offsets = offsets.take(index)
+                ledger = self._due.ledger
+                again.append(ledger.tagged(rest, batch.partition, offsets))
         rows = pa.concat_batches(parts)
-        if not again:
-            return Converted(rows)
-        return Converted(rows, pa.concat_batches(again), pa.concat_arrays(offsets))
+        # The ledger knows those that were committed before a restart.
+        return Converted(rows, pa.concat_batches(again) if again else None)
+
+    def begin(self, position: Position | None) -> None:
+        """See `Conversion`: read which letters were processed."""
+        self._due.begin(position)
 
     def close(self) -> None:
-        """Close the decoders."""
+        """Close the decoders and the ledger."""
         stages, self._stages = self._stages, {}
         with ExitStack() as last:
+            last.callback(self._due.close)
             for stage in stages.values():
                 last.callback(stage.close)
 
     def _decoded(
-        self, partition: Partition, letters: pa.RecordBatch
+        self,
+        partition: Partition,
+        letters: pa.RecordBatch,
+        failed: Callable[[int, int | None], bool],
     ) -> tuple[pa.RecordBatch, list[Bad]]:
-        """Return the rows of one partition, and the dead letters that are bad again."""
+        """Return the rows of one partition, and the dead letters that are bad again.
+
+        Args:
+            partition: Of the messages.
+            letters: Its dead letters.
+            failed: Whether a row of a letter, by index and ordinal, is a letter again
+                already.
+        """
         stage = self._stages.get(partition)
         if stage is None:
             made = self._source.decode_stage(partition)
@@ -152,6 +225,10 @@ class Rows:
         mine = _ordinals(source, staged.bad)
         asked = wanted.take(source)
         kept = pc.or_kleene(asked.is_null(), pc.equal(asked, mine))
+        if self._due.ledger.interrupted:
+            pairs = zip(source.to_pylist(), mine.to_pylist(), strict=True)
+            fresh = pa.array([not failed(*pair) for pair in pairs], pa.bool_())
+            kept = pc.and_(kept, fresh)
         rows, source = staged.rows.filter(kept), source.filter(kept)
         columns = [
             self._column(field.name, rows, source, letters, staged, partition)
@@ -160,10 +237,16 @@ class Rows:
         bad = [
             one
             for one in staged.bad
-            if wanted[one.index].as_py() in (None, one.ordinal) or one.ordinal is None
+            if (wanted[one.index].as_py() in (None, one.ordinal) or one.ordinal is None)
+            and not failed(one.index, one.ordinal)
         ]
         plain = pa.RecordBatch.from_arrays(columns, names=self.schema.names)
         return conform(plain, self.schema), bad
+
+    def _failed(
+        self, partition: Partition, offsets: list[int], at: int, ordinal: int | None
+    ) -> bool:
+        return self._due.ledger.replaced(partition, offsets[at], ordinal)
 
     def _column(
         self,
@@ -223,10 +306,8 @@ def own_letters(
         CorruptData: data_loss; a row is not a dead letter.
     """
     rows = batch.rows.select(_LETTERS.names)
-    letters, places = conform(rows, _LETTERS), batch.offsets
-    if places is None:
-        first = batch.first_offset or 0
-        places = pa.arange(first, first + letters.num_rows)
+    letters = conform(rows, _LETTERS)
+    places = pa.array(offsets_of(batch), pa.int64())
     _check(letters, places, batch.partition)
     if stream is None:
         return letters, places
@@ -259,19 +340,6 @@ def _check(letters: pa.RecordBatch, places: pa.Array, partition: Partition) -> N
             raise CorruptData(
                 msg, partition=partition, offset=places[at].as_py(), remedy=remedy
             )
-
-
-def _first_of_each(letters: pa.RecordBatch) -> pa.Array:
-    """Return which dead letters are the first of their message within the batch."""
-    names = ("stream", "topic", "partition", "offset", "incarnation")
-    keys = zip(*(letters.column(name).to_pylist() for name in names), strict=True)
-    rows = letters.column("ordinal").is_valid().to_pylist()
-    seen: set[tuple[object, ...]] = set()
-    first = []
-    for key, is_row in zip(keys, rows, strict=True):
-        first.append(not (is_row and key in seen))
-        seen.add(key)
-    return pa.array(first, pa.bool_())
 
 
 def _envelopes(letters: pa.RecordBatch) -> pa.RecordBatch:

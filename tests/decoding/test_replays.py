@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from tests.decoding.conftest import HEADER
 from tests.specimens import Dictionary, Words
 
 from streamfactory.arrowlog import Epoch
@@ -24,7 +25,8 @@ from streamfactory.spi import (
 )
 from streamfactory.spi.hooks import DECODERS
 from streamfactory.transfer.copies import open_copy
-from streamfactory.transfer.replaying import Replayed, open_replay
+from streamfactory.transfer.ledger import TAG
+from streamfactory.transfer.replaying import Replayed, find_outstanding, open_replay
 from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.decoding.deadletters import DEAD_LETTER_SCHEMA
 from streamfactory.wiring.writing.diverting import Diversion
@@ -55,6 +57,19 @@ class Patient(Words):
             found.source.filter(good),
             [BadMessage(at, "asks", "it asks") for at in bad],
         )
+
+
+class Forgiving(Words):
+    """Understands all."""
+
+    def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
+        calm = [v.strip(b"?!") for v in values.to_pylist()]
+        return super().decode(pa.array(calm), context)
+
+
+def decoded_by(streams: Streams, decoder: type[Words]) -> None:
+    streams.plugins.unregister(DECODERS, "words")
+    streams.plugins.register(Dictionary(decoder))
 
 
 @pytest.fixture
@@ -102,8 +117,11 @@ def test_what_is_bad_again_stays_with_what_is_wrong_now(letters: Streams) -> Non
     *before, last = letters.rows("dead")
     (first,) = [row for row in before if row["value"] == b"e?!"]
     assert (first["error_code"], last["error_code"]) == ("malformed", "asks")
+    *headers, tag = last["headers"]
+    assert headers == first["headers"]
+    assert tag["key"] == TAG
     for row in (first, last):
-        for changing in ("error_code", "error_message", "failed_at"):
+        for changing in ("error_code", "error_message", "failed_at", "headers"):
             del row[changing]
     assert first == last
 
@@ -112,14 +130,7 @@ def test_next_replay_meets_only_what_was_bad_again(letters: Streams) -> None:
     replayed(letters)
     done = replayed(letters)
     assert (done.rows, done.again) == (0, 1)
-    letters.plugins.unregister(DECODERS, "words")
-
-    class Forgiving(Words):
-        def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
-            calm = [v.strip(b"?!") for v in values.to_pylist()]
-            return super().decode(pa.array(calm), context)
-
-    letters.plugins.register(Dictionary(Forgiving))
+    decoded_by(letters, Forgiving)
     done = replayed(letters)
     assert (done.rows, done.again) == (1, 0)
     assert words(letters) == ["a", "b", "c", "d", "e", "f"]
@@ -145,6 +156,105 @@ def test_crash_between_letters_and_rows_repeats_neither(
     assert words(letters) == ["a", "d"]
     replayed(letters)
     assert words(letters) == ["a", "b", "c", "d", "f"]
+
+
+def test_letter_that_failed_again_is_one_message_in_another_target(
+    letters: Streams,
+) -> None:
+    for _ in range(3):
+        assert replayed(letters).again == 1
+    assert len(letters.rows("dead")) == 6
+    decoded_by(letters, Forgiving)
+    letters.define("second")
+    letters.create("second", pa.schema({"word": pa.string()}))
+    assert replayed(letters, to="second") == Replayed(4, 0, 0, 3, 1)
+    assert words(letters, "second") == ["b", "c", "e", "f"]
+    assert replayed(letters, to="second").rows == 0
+    assert replayed(letters).rows == 1
+    assert words(letters) == ["a", "b", "c", "d", "e", "f"]
+
+
+def test_failure_in_one_replay_concerns_no_other(letters: Streams) -> None:
+    letters.define("second")
+    letters.create("second", pa.schema({"word": pa.string()}))
+    decoded_by(letters, Forgiving)
+    replayed(letters, to="second")
+    decoded_by(letters, Patient)
+    assert replayed(letters).again == 1
+    decoded_by(letters, Forgiving)
+    assert replayed(letters, to="second").rows == 0
+    assert words(letters, "second") == ["b", "c", "e", "f"]
+
+
+def test_letter_that_two_copies_wrote_counts_once(letters: Streams) -> None:
+    letters.define("second")
+    decoded_by(letters, Words)
+    with open_copy("from", "second", plugins=letters.plugins) as copy:
+        copy.run(threading.Event())
+    assert len(letters.rows("dead")) == 6
+    decoded_by(letters, Forgiving)
+    assert replayed(letters).rows == 4
+    assert words(letters) == ["a", "b", "c", "d", "e", "f"]
+
+
+def test_tag_of_a_replay_is_no_header_of_the_message(letters: Streams) -> None:
+    replayed(letters)
+    letters.messages("pile", [])
+    letters.define("pile", **RAW)
+    replayed(letters, to="pile")
+    assert [row["headers"] for row in letters.rows("pile")] == [[HEADER]] * 3
+
+
+def outstanding(streams: Streams, to: str = "to") -> tuple[int, int, list[bytes]]:
+    get, values = Catalogue().get, []
+    found = find_outstanding(
+        get("dead"),
+        get(to),
+        get,
+        on_letters=lambda _partition, rows, _offsets, due: values.extend(
+            rows.filter(due).column("value").to_pylist()
+        ),
+        plugins=streams.plugins,
+    )
+    assert found is not None
+    assert len(values) == found.unresolved
+    return found.unresolved, found.resolved, values
+
+
+def test_outstanding_letters_are_those_of_the_next_replay(letters: Streams) -> None:
+    assert outstanding(letters) == (3, 0, [b"b,c!", b"e?!", b"f!"])
+    for _ in range(2):
+        replayed(letters)
+        assert outstanding(letters) == (1, 2, [b"e?!"])
+    assert outstanding(letters, "from") == (3, 0, [b"b,c!", b"e?!", b"f!"])
+    decoded_by(letters, Forgiving)
+    replayed(letters)
+    assert outstanding(letters) == (0, 3, [])
+
+
+@pytest.mark.parametrize("then", [Patient, Forgiving, Words])
+def test_crash_and_another_decoder_lose_and_repeat_nothing(
+    then: type[Words], letters: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, calls = Diversion.commit, []
+
+    def die(diversion: Diversion, position: Any) -> None:
+        commit(diversion, position)
+        calls.append(position)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as crash:
+        crash.setattr(Diversion, "commit", die)
+        with pytest.raises(KeyboardInterrupt):
+            replayed(letters)
+    decoded_by(letters, then)
+    replayed(letters)
+    assert len(words(letters)) == len(set(words(letters)))
+    decoded_by(letters, Forgiving)
+    replayed(letters)
+    assert words(letters) == ["a", "b", "c", "d", "e", "f"]
+    assert replayed(letters) == Replayed()
 
 
 def test_messages_go_back_to_their_topic_as_they_were(letters: Streams) -> None:
@@ -309,6 +419,54 @@ def test_only_the_rows_that_were_bad_go_through_again(streams: Streams) -> None:
     assert numbers == ["1", "2", "3", "4", "25", "25"]
     *_, again = streams.rows("dead")
     assert (again["offset"], again["ordinal"]) == (0, 1)
+
+
+def test_rows_of_a_letter_that_fail_again_are_letters_each(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Whole(Counting):
+        def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
+            rows = pa.record_batch({"number": pa.array([], pa.string())})
+            bad = [BadMessage(at, "bad", "bad") for at in range(len(values))]
+            return Decoded(rows, pa.array([], pa.int32()), bad)
+
+    class All(Counting):
+        def number(self, text: str) -> str | None:
+            return text
+
+    decoded_by(streams, Whole)
+    streams.messages("from", [b"1,x,y,2"])
+    streams.define("from", schema__contract="discard_row", **ROUTED)
+    streams.define("to")
+    streams.define("dead")
+    streams.create("to", pa.schema({"number": pa.string()}))
+    with open_copy("from", "to", plugins=streams.plugins) as copy:
+        copy.run(threading.Event())
+    decoded_by(streams, Counting)
+    commit, calls = Diversion.commit, []
+
+    def die(diversion: Diversion, position: Any) -> None:
+        commit(diversion, position)
+        calls.append(position)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as crash:
+        crash.setattr(Diversion, "commit", die)
+        with pytest.raises(KeyboardInterrupt):
+            replayed(streams)
+    decoded_by(streams, CountingBetter)  # before the rows were committed
+    replayed(streams)
+    ordinals = [row["ordinal"] for row in streams.rows("dead")]
+    assert ordinals == [None, 1, 2, 1]
+    assert [row["number"] for row in streams.rows("to")] == ["1", "2", "25"]
+    decoded_by(streams, All)
+    replayed(streams)
+    assert [row["number"] for row in streams.rows("to")] == ["1", "2", "25", "x"]
+    streams.define("second")
+    streams.create("second", pa.schema({"number": pa.string()}))
+    replayed(streams, to="second")
+    assert [row["number"] for row in streams.rows("second")] == ["1", "x", "y", "2"]
 
 
 def test_message_of_several_bad_rows_goes_back_once(streams: Streams) -> None:

@@ -50,6 +50,16 @@ DEAD_LETTER_SCHEMA: Final = pa.schema(
 """The schema of dead letters. ``ordinal`` is null if the whole message is bad, or the
 number of the bad row within its message."""
 
+IDENTITY: Final = (
+    "stream",
+    "topic",
+    "incarnation",
+    "partition",
+    "offset",
+    "ordinal",
+)
+"""The columns that identify a dead letter: letters that have them in common are one."""
+
 _NEEDED: Final = ("_error", "_raw", "_topic", "_partition", "_offset")
 
 

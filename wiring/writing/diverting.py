@@ -137,7 +137,7 @@ class Diversion:
         self,
         partition: Partition,
         letters: pa.RecordBatch,
-        offsets: pa.Array,
+        offsets: pa.Array | None,
         incarnation: str | None,
     ) -> None:
         """Add dead letters; those that are committed already are dropped.
@@ -145,7 +145,7 @@ class Diversion:
         Args:
             partition: Partition of their messages.
             letters: The dead letters.
-            offsets: Offset of the message of each.
+            offsets: Offset of the message of each; None if none was committed before.
             incarnation: Incarnation of the offsets.
 
         Raises:
@@ -154,7 +154,8 @@ class Diversion:
         self._check()
         until = self._there.get(partition, 0)
         before = self._there.incarnations.get(partition)
-        if until and not was_recreated(before, incarnation):
+        repeated = offsets is not None and until
+        if repeated and not was_recreated(before, incarnation):
             fresh = letters.filter(pc.greater_equal(offsets, until))
             self.known += letters.num_rows - fresh.num_rows
             letters = fresh

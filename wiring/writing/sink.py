@@ -73,7 +73,7 @@ from streamfactory.wiring.writing.writer import Target, Writer
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from streamfactory.spi import End, Position
+    from streamfactory.spi import End, LastCommit, Position
     from streamfactory.wiring.config.settled import Configured
     from streamfactory.wiring.writing.producer import Wrap
 
@@ -301,10 +301,22 @@ class Sink(Closing):
 
         Does not claim the writer: instances that use it can still commit.
         """
-        last = self.producer.ask(
+        last = self._last(writer_id)
+        return None if last is None else last.epoch
+
+    @takes(writer_id=TEXT)
+    def last_position(self, writer_id: str) -> Position | None:
+        """Return the source's position of a writer's last commit; None without one.
+
+        Does not claim the writer.
+        """
+        last = self._last(writer_id)
+        return None if last is None else last.source_position
+
+    def _last(self, writer_id: str) -> LastCommit | None:
+        return self.producer.ask(
             "fetch the last epoch", lambda: self.factory.fetch_last_commit(writer_id)
         )
-        return None if last is None else last.epoch
 
     @takes(writer_id=TEXT, epoch=COUNT, source_position=POSITION)
     def put(
