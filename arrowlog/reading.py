@@ -60,13 +60,15 @@ class LogConsumer(PartitionLevelConsumer):
                 incarnation=self._log.incarnation,
             )
         rows, losses = self.shape(rows, start)
+        projected = self._fields is not None and not self._messages
         return Fetched(
             rows,
             start + rows.num_rows,
             latest=latest,
             held_from=found.bounds.earliest,
             incarnation=self._log.incarnation,
-            size=found.size,
+            # Of all columns, some of which are not returned.
+            size=None if projected else found.size,
             losses=losses,
         )
 

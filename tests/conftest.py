@@ -23,6 +23,7 @@ from tests.proving.sessions import (
 )
 
 from streamfactory.spi.references import FOLDERS
+from streamfactory.wiring.core.guard import log_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,12 +44,13 @@ settings.load_profile("house")
 
 @pytest.fixture(autouse=True)
 def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No variable of ours is set but one, and the default catalogue is empty."""
+    """No variable of ours is set but one, the catalogue is empty, no warning logged."""
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", quick_options())
     ours = {name for name in os.environ if name.startswith("STREAMFACTORY_")}
     for name in ours - {FOLDERS}:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
+    log_once.cache_clear()
 
 
 @pytest.fixture(autouse=True)

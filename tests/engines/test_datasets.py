@@ -89,6 +89,21 @@ def test_counters_report_what_was_read(clicks: dict[str, str]) -> None:
     assert (found.num_rows, dataset.counters.rows) == (24, 30)
 
 
+def test_counters_have_the_bytes_of_the_columns_that_were_read(
+    clicks: dict[str, str],
+) -> None:
+    def read(columns: list[str] | None) -> int:
+        dataset = engines.arrow.dataset(clicks)
+        dataset.to_table(columns=columns)
+        return dataset.counters.bytes
+
+    assert read(["id"]) == 300 * 8
+    assert read(["id", "price"]) == 2 * read(["id"]) < read(None)
+    counted = engines.arrow.dataset(clicks)
+    assert counted.count_rows() == 300
+    assert counted.counters.bytes == 300 * 8, "one column, the narrowest"
+
+
 def test_more_partitions_than_are_searched_one_by_one_are_pruned() -> None:
     stream = {
         "streamType": "memory",

@@ -130,6 +130,13 @@ def test_the_cells_of_the_first_notebook_run_in_order(tmp_path: Path) -> None:
     ]
 
 
+def test_the_page_of_the_first_notebook_has_its_cells() -> None:
+    notebook = json.loads((EXAMPLES / "notebooks/first.ipynb").read_text("utf-8"))
+    page = (PAGE.parent / "notebook.md").read_text("utf-8")
+    for cell in notebook["cells"]:
+        assert "".join(cell["source"]) in page, "run docs/notebook.py"
+
+
 @pytest.mark.parametrize(
     "notebook", sorted(EXAMPLES.rglob("*.ipynb")), ids=lambda p: p.name
 )

@@ -7,6 +7,7 @@ import threading
 from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -48,12 +49,19 @@ def log_warnings(config: StreamConfig) -> None:
     """Log options that have no effect, or are deprecated.
 
     A file may define a stream for several uses, so a note about an option of a file is
-    logged at info level only.
+    logged at info level only. Each is logged once in a process, for each stream: a
+    script may open a stream many times.
     """
     for warning in config.warnings:
         quiet = warning.level == "note" and warning.origin != "argument"
         level = logging.INFO if quiet else logging.WARNING
-        log.log(level, "stream %r: %s", config.name, warning)
+        log_once(level, config.name, str(warning))
+
+
+@lru_cache(maxsize=1024)
+def log_once(level: int, name: str, warning: str) -> None:
+    """Log a warning about a stream; a repeated call has no effect."""
+    log.log(level, "stream %r: %s", name, warning)
 
 
 @dataclass(frozen=True, slots=True)
