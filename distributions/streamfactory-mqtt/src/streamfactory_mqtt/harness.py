@@ -1,14 +1,15 @@
 """The conformance kit's access to a broker: the client alone, nothing of the backend.
 
-One ``mosquitto`` is started for the process. A configuration has topics and sessions of
-its own, to which all that was written is published again: a broker keeps no messages for
-sessions that are made later.
+One ``mosquitto`` is started for the process. Sessions are made together with a stream:
+a broker keeps no messages for sessions that are made later. Its log of packets shows
+what was acknowledged.
 """
 
 from __future__ import annotations
 
 import atexit
 import hashlib
+import os
 import shutil
 import socket
 import subprocess
@@ -26,7 +27,6 @@ import pyarrow as pa
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
-from streamfactory.conformance import Message
 
 _START: Final = 30.0
 """Seconds in which a broker has to answer."""
@@ -160,8 +160,6 @@ class Server:
 
 def _path() -> str:
     """Where Debian has daemons is often not on the path of a user."""
-    import os
-
     return os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"])
 
 
@@ -200,26 +198,12 @@ def make_session(port: int, client_id: str, topic_filter: str) -> None:
         assert done.wait(_START)
 
 
-def publish(client: paho.Client, topic: str, messages: Sequence[Message]) -> None:
-    """Publish messages; returns when the broker has them."""
-    sent = []
-    for message in messages:
-        properties = Properties(PacketTypes.PUBLISH)
-        properties.UserProperty = [
-            (name, (value or b"").decode()) for name, value in message.headers
-        ]
-        payload = str(message.number).encode()
-        sent.append(client.publish(topic, payload, qos=1, properties=properties))
-    for one in sent:
-        one.wait_for_publish(_START)
-
-
 class _Subscriber:
     """Collects what is published below a topic."""
 
     def __init__(self, port: int, root: str) -> None:
         self._root, self._port = root, port
-        self._numbers: dict[int, list[int]] = {}
+        self._payloads: dict[int, list[bytes]] = {}
         self._marks: set[bytes] = set()
         self._changed = threading.Condition()
         self._open = connected(port)
@@ -236,7 +220,10 @@ class _Subscriber:
             client.publish(f"{self._root}/mark", mark, qos=1).wait_for_publish(_START)
         with self._changed:
             assert self._changed.wait_for(lambda: mark in self._marks, _START)
-            return {n: [*self._numbers.get(n, ())] for n in range(partitions)}
+            return {
+                n: [int(payload) for payload in self._payloads.get(n, ())]
+                for n in range(partitions)
+            }
 
     def close(self) -> None:
         self._open.__exit__(None, None, None)
@@ -247,29 +234,18 @@ class _Subscriber:
             if level == "mark":
                 self._marks.add(message.payload)
             else:
-                number = int(message.payload)
-                self._numbers.setdefault(int(level), []).append(number)
+                self._payloads.setdefault(int(level), []).append(message.payload)
             self._changed.notify_all()
 
 
 class MqttHarness:
     """A stream of numbers. Each case gets a new one."""
 
-    sample_headers: ClassVar = ((("a", b"1"), ("b", b"2"), ("a", b"3")),)
-    """User properties are pairs of text."""
-    sets_timestamps: ClassVar = False
-    largest_key: ClassVar = 0
-    reasons: ClassVar = {
-        "sets_timestamps": "MQTT has no times",
-        "largest_key": "the key is the topic",
-    }
     _server: ClassVar[Server | None] = None
 
     def __init__(self, folder: Path) -> None:
         self.prepare()
-        self._id = ""
-        self._readers: list[str] = []
-        self._written: dict[int, list[Message]] = {}
+        self._id, self._count = "", 0
         self._subscriber: _Subscriber | None = None
 
     @classmethod
@@ -292,34 +268,12 @@ class MqttHarness:
     def create(self, partitions: int) -> None:
         self.close()
         self._id = uuid.uuid4().hex[:12]
-        self._written = {number: [] for number in range(partitions)}
+        self._count = partitions
+        for topic in self._topics():
+            make_session(self._port(), session_of(self._id, topic), topic)
+        self._subscriber = _Subscriber(self._port(), f"numbers/{self._id}")
 
     def properties(self) -> Mapping[str, str]:
-        reader = f"{self._id}-{len(self._readers)}"
-        self._readers.append(reader)
-        with connected(self._port()) as client:
-            for number, messages in self._written.items():
-                topic = f"in/{reader}/{number}"
-                make_session(self._port(), session_of(reader, topic), topic)
-                publish(client, topic, messages)
-        filters = ",".join(f"in/{reader}/{number}" for number in self._written)
-        return {
-            **self._common(),
-            "stream.mqtt.filters": filters,
-            "stream.mqtt.client.id": reader,
-            "stream.mqtt.acknowledge": "stored",
-        }
-
-    def sink_properties(self) -> Mapping[str, str]:
-        if self._subscriber is None:
-            self._subscriber = _Subscriber(self._port(), f"out/{self._id}")
-        return {
-            **self._common(),
-            "stream.mqtt.publish.topic": f"out/{self._id}/{{partition}}",
-            "stream.mqtt.partitions": str(len(self._written)),
-        }
-
-    def _common(self) -> dict[str, str]:
         return {
             "streamType": "mqtt",
             "stream.mqtt.topic.name": "numbers",
@@ -327,31 +281,35 @@ class MqttHarness:
             "stream.mqtt.user": _USER,
             "stream.mqtt.password": _PASSWORD,
             "stream.mqtt.decoder.class.name": "raw",
+            "stream.mqtt.filters": ",".join(self._topics()),
+            "stream.mqtt.client.id": self._id,
+            "stream.mqtt.acknowledge": "stored",
+            "stream.mqtt.publish.topic": f"numbers/{self._id}/{{partition}}",
+            "stream.mqtt.partitions": str(self._count),
         }
 
+    def _topics(self) -> list[str]:
+        return [f"numbers/{self._id}/{number}" for number in range(self._count)]
+
     def partitions(self) -> Sequence[int]:
-        return range(len(self._written))
+        return range(self._count)
 
     def write(self, partition: int, numbers: Sequence[int]) -> None:
-        self.write_messages(partition, [Message(number) for number in numbers])
-
-    def write_messages(self, partition: int, messages: Sequence[Message]) -> None:
-        self._written[partition] += messages
         with connected(self._port()) as client:
-            for reader in self._readers:
-                publish(client, f"in/{reader}/{partition}", messages)
+            topic = self._topics()[partition]
+            sent = [client.publish(topic, str(n).encode(), qos=1) for n in numbers]
+            for one in sent:
+                one.wait_for_publish(_START)
 
     def numbers(self, rows: pa.RecordBatch) -> list[int]:
         return [int(value) for value in rows.column("value").to_pylist()]
 
     def acknowledged(self) -> Mapping[int, int]:
         assert MqttHarness._server is not None
-        log, found = MqttHarness._server.log, {}
-        for number in self._written:
-            reader = self._readers[-1]
-            name = session_of(reader, f"in/{reader}/{number}")
-            found[number] = log.count(f"Received PUBACK from {name} ")
-        return found
+        log = MqttHarness._server.log
+        names = [session_of(self._id, topic) for topic in self._topics()]
+        counts = [log.count(f"Received PUBACK from {name} ") for name in names]
+        return dict(enumerate(counts))
 
     def refused_login(self) -> Mapping[str, str]:
         return {"stream.mqtt.password": "another"}
@@ -369,17 +327,14 @@ class MqttHarness:
         return pa.record_batch({"value": pa.array(values, pa.binary())})
 
     def visible(self) -> Mapping[int, Sequence[int]]:
-        if self._subscriber is None:
-            return {number: [] for number in self._written}
-        return self._subscriber.numbers(len(self._written))
+        assert self._subscriber is not None
+        return self._subscriber.numbers(self._count)
 
     def close(self) -> None:
         subscriber, self._subscriber = self._subscriber, None
-        if subscriber is not None:
-            subscriber.close()
-        for reader in self._readers:
-            for number in self._written:
-                name = session_of(reader, f"in/{reader}/{number}")
-                with connected(self._port(), name):
-                    pass  # a clean start ends the session
-        self._readers.clear()
+        if subscriber is None:
+            return
+        subscriber.close()
+        for topic in self._topics():
+            with connected(self._port(), session_of(self._id, topic)):
+                pass  # a clean start ends the session

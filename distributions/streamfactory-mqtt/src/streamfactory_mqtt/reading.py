@@ -101,6 +101,9 @@ class MqttConsumerFactory(spi.ConsumerFactory):
         Raises:
             StreamError: The broker cannot be used.
         """
+        if partition not in self.partitions:
+            msg = f"there are {len(self.partitions)} filters, and so many partitions"
+            raise spi.TopicNotFound(msg, partition=partition)
         if self._process != os.getpid():
             self._inherited += [self._positions, self._sessions, self._lock]
             self._positions, self._sessions = None, {}
@@ -141,12 +144,12 @@ class MqttConsumerFactory(spi.ConsumerFactory):
     def close(self) -> None:
         if self._process != os.getpid():
             return
-        try:
-            for session in self._sessions.values():
-                session.close()
-        finally:
-            if self._positions is not None:
-                self._positions.close()
+        sessions, self._sessions = self._sessions, {}
+        positions, self._positions = self._positions, None
+        for session in sessions.values():
+            session.finish()
+        if positions is not None:
+            positions.close()
 
 
 def envelopes(partition: spi.Partition, entries: Sequence[Entry]) -> pa.RecordBatch:

@@ -8,6 +8,7 @@ import time
 import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -193,14 +194,20 @@ class Session(Client):
                 count += 1
             del entries[:count]
 
-    def close(self) -> None:
-        super().close()
+    def finish(self) -> None:
+        """Disconnect, and keep which offsets were used.
+
+        Where the broker cannot be reached they stay unknown: the next new message then
+        gets an offset beyond all that may have been used.
+        """
+        self.close()
         with self._lock:
             if not self._is_kept or self.error is not None:
                 return
             unused = max(self._next, self._unused)
             kept = Kept(self._incarnation, self._earliest(), unused)
-        self._positions.put(self._name, kept)
+        with suppress(spi.StreamError):
+            self._positions.put(self._name, kept)
 
     def _earliest(self) -> int:
         if self._stored:
