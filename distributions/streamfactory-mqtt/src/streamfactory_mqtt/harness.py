@@ -1,0 +1,340 @@
+"""The conformance kit's access to a broker: the client alone, nothing of the backend.
+
+One ``mosquitto`` is started for the process. Sessions are made together with a stream:
+a broker keeps no messages for sessions that are made later. Its log of packets shows
+what was acknowledged.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import paho.mqtt.client as paho
+import pyarrow as pa
+from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+_START: Final = 30.0
+"""Seconds in which a broker has to answer."""
+_USER: Final = "harness"
+_PASSWORD: Final = "harness-secret"
+
+_SUPERVISOR: Final = """
+while read -r word; do
+  if [ "$word" = start ]; then
+    "$@" >>server.log 2>&1 &
+  else
+    kill $!
+    wait $!
+    echo stopped
+  fi
+done
+kill $!
+"""
+"""A shell that starts and stops the broker as it reads, and ends it with this process,
+however that ends."""
+
+
+class Server:
+    """A ``mosquitto`` with a password, which stores its sessions when it ends.
+
+    Args:
+        folder: Where it stores its data.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        for program in ("mosquitto", "mosquitto_passwd"):
+            if shutil.which(program, path=_path()) is None:
+                msg = f"the program {program} is not installed (Debian: mosquitto)"
+                raise RuntimeError(msg)
+        self._folder = folder
+        self.port = 0
+        self._shell: subprocess.Popen[str] | None = None
+
+    @property
+    def address(self) -> str:
+        """Where it is."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> str:
+        """What it has logged: each packet."""
+        return (self._folder / "server.log").read_text(errors="replace")
+
+    def start(self) -> None:
+        """Start it: the first time on a free port, and then on the same."""
+        if self._shell is not None:
+            self._say("start")
+            if not self._await():
+                msg = f"another program listens on {self.address} now"
+                raise RuntimeError(msg)
+            return
+        while True:
+            (self._folder / "server.log").write_text("")
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                self.port = free.getsockname()[1]
+            self._configure()
+            self._shell = subprocess.Popen(
+                ["sh", "-c", _SUPERVISOR, "sh", *self._command()],
+                cwd=self._folder,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            self._say("start")
+            if self._await():
+                return
+            self.close()  # another program took the port meanwhile
+
+    def stop(self) -> None:
+        """End it; what it has stored stays."""
+        assert self._shell is not None
+        assert self._shell.stdout is not None
+        self._say("stop")
+        self._shell.stdout.readline()
+
+    def close(self) -> None:
+        """End it for good; twice is allowed."""
+        shell, self._shell = self._shell, None
+        if shell is not None:
+            shell.communicate()
+
+    def _command(self) -> list[str]:
+        program = shutil.which("mosquitto", path=_path())
+        assert program is not None
+        return [program, "-v", "-c", "mosquitto.conf"]
+
+    def _configure(self) -> None:
+        passwords = self._folder / "passwords"
+        passwords.write_text(f"{_USER}:{_PASSWORD}\n")
+        passwords.chmod(0o600)
+        program = shutil.which("mosquitto_passwd", path=_path())
+        assert program is not None
+        subprocess.run([program, "-U", str(passwords)], check=True)
+        user = self._folder.owner()
+        lines = [
+            f"listener {self.port} 127.0.0.1",
+            *(f"user {user}", "allow_anonymous false", "password_file passwords"),
+            *("persistence true", f"persistence_location {self._folder}/"),
+            *("max_queued_messages 0", "set_tcp_nodelay true"),
+        ]
+        (self._folder / "mosquitto.conf").write_text("\n".join(lines) + "\n")
+
+    def _say(self, word: str) -> None:
+        assert self._shell is not None
+        assert self._shell.stdin is not None
+        self._shell.stdin.write(f"{word}\n")
+        self._shell.stdin.flush()
+
+    def _await(self) -> bool:
+        """Wait until it answers; False where its port is taken."""
+        deadline = time.monotonic() + _START
+        while True:
+            try:
+                with socket.create_connection(("127.0.0.1", self.port), 1):
+                    return True
+            except OSError:
+                pass
+            if "address already in use" in self.log.lower():
+                return False
+            if time.monotonic() > deadline:
+                msg = f"mosquitto does not start: {self.log[-2000:]}"
+                raise RuntimeError(msg)
+            time.sleep(0.01)
+
+
+def _path() -> str:
+    """Where Debian has daemons is often not on the path of a user."""
+    return os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"])
+
+
+def session_of(client_id: str, topic_filter: str) -> str:
+    """The name of the session of a filter."""
+    return f"{client_id}-{hashlib.sha256(topic_filter.encode()).hexdigest()[:8]}"
+
+
+@contextmanager
+def connected(
+    port: int, client_id: str = "", *, expiry: int = 0, clean: bool = True
+) -> Iterator[paho.Client]:
+    """A connected client; the session stays for some seconds."""
+    client = paho.Client(CallbackAPIVersion.VERSION2, client_id, protocol=paho.MQTTv5)
+    client.username_pw_set(_USER, _PASSWORD)
+    properties = Properties(PacketTypes.CONNECT)
+    properties.SessionExpiryInterval = expiry
+    ready = threading.Event()
+    client.on_connect = lambda *_: ready.set()
+    client.connect("127.0.0.1", port, clean_start=clean, properties=properties)
+    client.loop_start()
+    try:
+        assert ready.wait(_START)
+        yield client
+    finally:
+        client.disconnect()
+        client.loop_stop()
+
+
+def make_session(port: int, client_id: str, topic_filter: str) -> None:
+    """Make a session that receives from now on."""
+    with connected(port, client_id, expiry=3600) as client:
+        done = threading.Event()
+        client.on_subscribe = lambda *_: done.set()
+        client.subscribe(topic_filter, qos=1)
+        assert done.wait(_START)
+
+
+class _Subscriber:
+    """Collects what is published below a topic."""
+
+    def __init__(self, port: int, root: str) -> None:
+        self._root, self._port = root, port
+        self._payloads: dict[int, list[bytes]] = {}
+        self._marks: set[bytes] = set()
+        self._changed = threading.Condition()
+        self._open = connected(port)
+        client = self._open.__enter__()
+        client.on_message = self._on_message
+        done = threading.Event()
+        client.on_subscribe = lambda *_: done.set()
+        client.subscribe(f"{root}/#", qos=1)
+        assert done.wait(_START)
+
+    def numbers(self, partitions: int) -> dict[int, list[int]]:
+        mark = uuid.uuid4().bytes
+        with connected(self._port) as client:
+            client.publish(f"{self._root}/mark", mark, qos=1).wait_for_publish(_START)
+        with self._changed:
+            assert self._changed.wait_for(lambda: mark in self._marks, _START)
+            return {
+                n: [int(payload) for payload in self._payloads.get(n, ())]
+                for n in range(partitions)
+            }
+
+    def close(self) -> None:
+        self._open.__exit__(None, None, None)
+
+    def _on_message(self, _: Any, __: Any, message: Any) -> None:
+        level = message.topic.rpartition("/")[2]
+        with self._changed:
+            if level == "mark":
+                self._marks.add(message.payload)
+            else:
+                self._payloads.setdefault(int(level), []).append(message.payload)
+            self._changed.notify_all()
+
+
+class MqttHarness:
+    """A stream of numbers. Each case gets a new one."""
+
+    _server: ClassVar[Server | None] = None
+
+    def __init__(self, folder: Path) -> None:
+        self.prepare()
+        self._id, self._count = "", 0
+        self._subscriber: _Subscriber | None = None
+
+    @classmethod
+    def prepare(cls) -> None:
+        """Start the broker of this process, once."""
+        if MqttHarness._server is not None:
+            return
+        folder = Path(tempfile.mkdtemp(prefix="mqtt-"))
+        server = Server(folder)
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        atexit.register(server.close)
+        server.start()
+        MqttHarness._server = server
+
+    @classmethod
+    def _port(cls) -> int:
+        assert MqttHarness._server is not None
+        return MqttHarness._server.port
+
+    def create(self, partitions: int) -> None:
+        self.close()
+        self._id = uuid.uuid4().hex[:12]
+        self._count = partitions
+        for topic in self._topics():
+            make_session(self._port(), session_of(self._id, topic), topic)
+        self._subscriber = _Subscriber(self._port(), f"numbers/{self._id}")
+
+    def properties(self) -> Mapping[str, str]:
+        return {
+            "streamType": "mqtt",
+            "stream.mqtt.topic.name": "numbers",
+            "stream.mqtt.address": f"127.0.0.1:{self._port()}",
+            "stream.mqtt.user": _USER,
+            "stream.mqtt.password": _PASSWORD,
+            "stream.mqtt.decoder.class.name": "raw",
+            "stream.mqtt.filters": ",".join(self._topics()),
+            "stream.mqtt.client.id": self._id,
+            "stream.mqtt.acknowledge": "stored",
+            "stream.mqtt.publish.topic": f"numbers/{self._id}/{{partition}}",
+            "stream.mqtt.partitions": str(self._count),
+        }
+
+    def _topics(self) -> list[str]:
+        return [f"numbers/{self._id}/{number}" for number in range(self._count)]
+
+    def partitions(self) -> Sequence[int]:
+        return range(self._count)
+
+    def write(self, partition: int, numbers: Sequence[int]) -> None:
+        with connected(self._port()) as client:
+            topic = self._topics()[partition]
+            sent = [client.publish(topic, str(n).encode(), qos=1) for n in numbers]
+            for one in sent:
+                one.wait_for_publish(_START)
+
+    def numbers(self, rows: pa.RecordBatch) -> list[int]:
+        return [int(value) for value in rows.column("value").to_pylist()]
+
+    def acknowledged(self) -> Mapping[int, int]:
+        assert MqttHarness._server is not None
+        log = MqttHarness._server.log
+        names = [session_of(self._id, topic) for topic in self._topics()]
+        counts = [log.count(f"Received PUBACK from {name} ") for name in names]
+        return dict(enumerate(counts))
+
+    def refused_login(self) -> Mapping[str, str]:
+        return {"stream.mqtt.password": "another"}
+
+    def stop(self) -> None:
+        assert MqttHarness._server is not None
+        MqttHarness._server.stop()
+
+    def start(self) -> None:
+        assert MqttHarness._server is not None
+        MqttHarness._server.start()
+
+    def rows(self, numbers: Sequence[int]) -> pa.RecordBatch:
+        values = [str(number).encode() for number in numbers]
+        return pa.record_batch({"value": pa.array(values, pa.binary())})
+
+    def visible(self) -> Mapping[int, Sequence[int]]:
+        assert self._subscriber is not None
+        return self._subscriber.numbers(self._count)
+
+    def close(self) -> None:
+        subscriber, self._subscriber = self._subscriber, None
+        if subscriber is None:
+            return
+        subscriber.close()
+        for topic in self._topics():
+            with connected(self._port(), session_of(self._id, topic)):
+                pass  # a clean start ends the session

@@ -1,0 +1,303 @@
+"""The session of one partition: numbers messages, and keeps them until acknowledged."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+import uuid
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.subscribeoptions import SubscribeOptions
+from streamfactory import spi
+
+from streamfactory_mqtt.client import Client, session_properties
+from streamfactory_mqtt.positions import Kept, Positions
+
+_RETAINED: Final = {"always": 0, "new": 1, "never": 2}
+_FULL: Final = "more messages were received than buffer.bytes allows"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A message with its offset."""
+
+    offset: int
+    mid: int
+    topic: str
+    payload: bytes
+    properties: Properties | None
+    retained: bool
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes, roughly."""
+        return len(self.payload) + len(self.topic) + 100
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Messages at or after an offset."""
+
+    entries: Sequence[Entry]
+    incarnation: str
+    earliest: int
+    losses: Sequence[spi.Loss]
+
+
+class Session(Client):
+    """The messages of one topic filter. Thread-safe.
+
+    Messages that the broker delivers again have the flag DUP: they are those from the
+    last acknowledged one on, in the same order, and get the same offsets. One without
+    the flag was never delivered; it gets an offset that none had.
+
+    Args:
+        config: The stream's configuration.
+        partition: Its partition.
+        positions: Where its position is kept; opened.
+    """
+
+    def __init__(
+        self, config: spi.StreamConfig, partition: spi.Partition, positions: Positions
+    ) -> None:
+        self._filter = config["filters"][partition.id]
+        if config.given("shared.group"):
+            self._filter = f"$share/{config['shared.group']}/{self._filter}"
+        self._name = hashlib.sha256(self._filter.encode()).hexdigest()[:8]
+        self._stored = config["acknowledge"] == "stored"
+        super().__init__(
+            config, f"{config['client.id']}-{self._name}", manual=self._stored
+        )
+        self.paho.on_message = self._on_message
+        self._partition, self._positions = partition, positions
+        self._qos = int(config["qos"])
+        self._retained = _RETAINED[config["retained"]]
+        self._window: int = config["receive.maximum"]
+        self._most: int = config["buffer.bytes"]
+        self._lock = threading.Condition()
+        kept = positions.get(self._name)
+        self._is_kept = kept is not None
+        kept = kept or Kept(uuid.uuid4().hex)
+        self._incarnation = kept.incarnation
+        self._acknowledged = self._next = kept.acknowledged
+        self._unused = kept.unused
+        """Where the first message goes that was never delivered; 0 once it did."""
+        self._entries: list[Entry] = []
+        self._bytes = 0
+        self._released: set[int] = set()
+        """Identifiers of acknowledged messages, which a broker may not know yet."""
+        self._losses: list[spi.Loss] = []
+        self._wrong: spi.StreamError | None = None
+
+    def start(self) -> None:
+        """Connect; returns when it receives.
+
+        Raises:
+            StreamError: See `Client.open`.
+        """
+        self.open(clean=False, properties=session_properties(self._config))
+        try:
+            self._settle()
+        except BaseException:
+            self.close()
+            raise
+
+    def connected(self, session_present: bool) -> bool:
+        with self._lock:
+            if not session_present and self._is_kept:
+                # What was not acknowledged is lost with the session.
+                self._incarnation, self._is_kept = uuid.uuid4().hex, False
+                self._acknowledged = self._next = self._unused = 0
+                self._entries, self._bytes = [], 0
+                self._released.clear()
+                self._losses.clear()
+                self._lock.notify_all()
+        options = SubscribeOptions(self._qos, retainHandling=self._retained)
+        self.paho.subscribe(self._filter, options=options)
+        return True
+
+    def state(self) -> tuple[str, int]:
+        """Its incarnation, and the first offset that can be read."""
+        self.wait()
+        self._settle()
+        with self._lock:
+            return self._incarnation, self._earliest()
+
+    def take(
+        self, start: int, limits: spi.FetchLimits, woken: Callable[[], bool]
+    ) -> Taken:
+        """Messages at or after an offset; waits for one.
+
+        Raises:
+            StreamError: The session was taken over, or has a message that cannot be
+                delivered again.
+        """
+        deadline = time.monotonic() + limits.timeout
+        self._settle()
+        with self._lock:
+            if not self._stored:
+                self._drop(start)
+            while True:
+                if self._wrong or self.error:
+                    raise self._wrong or self.error or AssertionError
+                first = bisect_left(self._entries, start, key=lambda e: e.offset)
+                left = deadline - time.monotonic()
+                if first < len(self._entries) or not self._is_kept:
+                    break
+                if self._losses or left <= 0 or woken():
+                    break
+                self._lock.wait(left)
+            entries, size = [], 0
+            for entry in self._entries[first : first + limits.max_rows]:
+                size += entry.size
+                if entries and size > limits.max_bytes:
+                    break
+                entries.append(entry)
+            losses, self._losses = self._losses, []
+            return Taken(entries, self._incarnation, self._earliest(), losses)
+
+    def notify(self) -> None:
+        """Let all that wait look again."""
+        with self._lock:
+            self._lock.notify_all()
+
+    def acknowledge(self, offset: int, incarnation: str | None) -> None:
+        """Acknowledge the messages before an offset.
+
+        Raises:
+            StreamError: The broker cannot be reached; nothing was acknowledged.
+        """
+        self._settle()
+        with self._lock:
+            limit = max(self._unused, self._next)
+            is_new = self._acknowledged < offset <= limit
+            if not self._stored or not is_new or incarnation != self._incarnation:
+                return
+            kept = Kept(self._incarnation, offset, max(offset + self._window, limit))
+        # First the position: a message may be delivered twice, but never skipped.
+        self._positions.put(self._name, kept)
+        with self._lock:
+            if kept.incarnation != self._incarnation:
+                return
+            self._acknowledged = max(self._acknowledged, offset)
+            entries, count = self._entries, 0
+            while count < len(entries) and entries[count].offset < offset:
+                self._release(entries[count].mid)
+                self._bytes -= entries[count].size
+                count += 1
+            del entries[:count]
+
+    def finish(self) -> None:
+        """Disconnect, and keep which offsets were used.
+
+        Where the broker cannot be reached they stay unknown: the next new message then
+        gets an offset beyond all that may have been used.
+        """
+        self.close()
+        with self._lock:
+            if not self._is_kept or self.error is not None:
+                return
+            unused = max(self._next, self._unused)
+            kept = Kept(self._incarnation, self._earliest(), unused)
+        with suppress(spi.StreamError):
+            self._positions.put(self._name, kept)
+
+    def _earliest(self) -> int:
+        if self._stored:
+            return self._acknowledged
+        return self._entries[0].offset if self._entries else self._next
+
+    def _settle(self) -> None:
+        """Keep a new incarnation in the broker, before its messages are handed out."""
+        with self._lock:
+            if self._is_kept:
+                return
+            kept = Kept(self._incarnation, self._acknowledged, self._window)
+        self._positions.put(self._name, kept)
+        with self._lock:
+            self._is_kept = self._incarnation == kept.incarnation
+
+    def _drop(self, offset: int) -> None:
+        """Drop messages that were read, and acknowledged when they were received."""
+        count = bisect_left(self._entries, offset, key=lambda e: e.offset)
+        self._bytes -= sum(entry.size for entry in self._entries[:count])
+        del self._entries[:count]
+
+    def _on_message(self, _: Any, __: Any, message: Any) -> None:
+        try:
+            topic = message.topic
+        except UnicodeDecodeError:
+            return  # no topic of the protocol: a broker that sends it is broken
+        with self._lock:
+            if self._stored and not self._is_wanted(message):
+                return
+            if not message.dup:
+                self._next, self._unused = max(self._next, self._unused), 0
+            offset, self._next = self._next, self._next + 1
+            if offset < self._acknowledged:
+                self._release(message.mid)  # stored before a restart
+                return
+            entry = Entry(
+                offset,
+                message.mid,
+                topic,
+                message.payload,
+                message.properties,
+                message.retain,
+            )
+            if not self._stored and self._bytes + entry.size > self._most:
+                self._losses.append(
+                    spi.Loss(self._partition, offset, offset + 1, _FULL)
+                )
+            else:
+                self._entries.append(entry)
+                self._bytes += entry.size
+            self._lock.notify_all()
+
+    def _is_wanted(self, message: Any) -> bool:
+        """Whether a message is new in this process, and can be delivered again."""
+        if message.qos == 0:
+            msg = f"a message to {message.topic!r} has QoS 0: it is not delivered again"
+            remedy = "publish with QoS 1, or set acknowledge=received"
+            self._wrong = spi.PermanentError(
+                msg, partition=self._partition, remedy=remedy
+            )
+            self._lock.notify_all()
+            return False
+        if not message.dup:
+            self._released.discard(message.mid)
+            return True
+        if message.mid in self._released:
+            self._release(message.mid)  # the acknowledgement was lost
+            return False
+        return all(entry.mid != message.mid for entry in self._entries)
+
+    def _release(self, mid: int) -> None:
+        self._released.add(mid)
+        self.paho.ack(mid, 1)
+
+
+def user_properties(properties: Properties | None) -> list[tuple[str, bytes]]:
+    """The user properties of a message."""
+    pairs = getattr(properties, "UserProperty", None) or ()
+    return [(name, value.encode()) for name, value in pairs]
+
+
+def publish_properties(headers: Sequence[Any]) -> Properties:
+    """User properties of a message that is published.
+
+    Raises:
+        UnicodeDecodeError: A value is not text.
+    """
+    properties = Properties(PacketTypes.PUBLISH)
+    properties.UserProperty = [
+        (header["key"], (header["value"] or b"").decode()) for header in headers
+    ]
+    return properties
