@@ -31,6 +31,7 @@ from streamfactory.spark.fanout import (
     write_all,
 )
 from streamfactory.spark.pipelines.deadletters import BAD, GOOD, stream_of
+from streamfactory.spark.pipelines.progress import Scan
 from streamfactory.spark.pipelines.sql import stateful_between, with_watermark
 from streamfactory.spark.pipelines.tables import write_table
 from streamfactory.spark.versions import ADMISSION
@@ -165,23 +166,28 @@ class Building:
         return self._pipeline.trigger.millis is None and not ADMISSION
 
     @property
-    def scans(self) -> list[str]:
-        """The id of each source that Spark creates, in its order.
+    def scans(self) -> list[Scan]:
+        """How the query reads its sources, in Spark's order.
 
-        Spark creates one for each relation of its plan that equals no earlier one: a
-        union with itself reads a source once, a join with itself twice.
+        Spark reads relations of the plan that are equal by one source: in a union with
+        itself a source has two scans of one relation, in a join with itself of two.
         """
         plan: Any = self.frame._jdf.queryExecution().analyzed()
         leaves = plan.collectLeaves()
         relations: list[Any] = []
+        found: list[Scan] = []
         for index in range(leaves.size()):
             leaf = leaves.apply(index)
-            is_stream = leaf.getClass().getSimpleName() == "StreamingRelationV2"
-            if is_stream and not any(one.equals(leaf) for one in relations):
+            if leaf.getClass().getSimpleName() != "StreamingRelationV2":
+                continue
+            equal = (at for at, one in enumerate(relations) if one.equals(leaf))
+            relation = next(equal, len(relations))
+            if relation == len(relations):
                 relations.append(leaf)
-        found = [json.loads(one.extraOptions().get(OPTION)) for one in relations]
+            arrangement = json.loads(leaf.extraOptions().get(OPTION))
+            found.append(Scan(str(arrangement["source"]), relation))
         # A query that reads no stream has the positions of the first.
-        return [str(one["source"]) for one in found] or [self._pipeline.sources[0].id]
+        return found or [Scan(self._pipeline.sources[0].id)]
 
     def check(self) -> list[Problem]:
         """Operations that Spark does not support in this output mode."""

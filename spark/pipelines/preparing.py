@@ -171,7 +171,7 @@ def open_checkpoint(
         StreamError: As `PipelineCheckpoint.open`.
     """
     pipeline = built.pipeline
-    scans = names_of(built.building.scans)
+    scans = names_of([scan.source for scan in built.building.scans])
     with ExitStack() as stack:
         opened: dict[str, Source] = {}
         for name, configured in built.sources.items():

@@ -85,14 +85,24 @@ class Batch:
         return sum(sum(by_id.values()) for by_id in self.lag.values())
 
 
-def batch_of(pipeline: str, text: str, scans: Sequence[str]) -> Batch:
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """One reading of a source in the plan of a query."""
+
+    source: str
+    """Id of the source of the pipeline."""
+    relation: int = 0
+    """Number of the relation: scans of one relation are one source for Spark, which has
+    its position once for each of them, and counts its rows once for each."""
+
+
+def batch_of(pipeline: str, text: str, scans: Sequence[Scan]) -> Batch:
     """Read a progress report.
 
     Args:
         pipeline: Its name.
         text: The report, as Spark's JSON.
-        scans: The id of each source that Spark has created. What a query reads twice
-            has two, and Spark counts each of its rows twice.
+        scans: How the query reads its sources.
     """
     report = json.loads(text)
     sources = _reads(report["sources"], scans)
@@ -123,9 +133,12 @@ def batch_of(pipeline: str, text: str, scans: Sequence[str]) -> Batch:
     )
 
 
-def _reads(reports: Sequence[dict[str, Any]], scans: Sequence[str]) -> dict[str, Read]:
+def _reads(reports: Sequence[dict[str, Any]], scans: Sequence[Scan]) -> dict[str, Read]:
+    times = Counter(scan.relation for scan in scans)
+    names = {scan.relation: scan.source for scan in scans}
     found: dict[str, Read] = {}
-    for name, source in zip(scans, reports, strict=True):
+    # Relations are numbered in the order of their first scans, as in the report.
+    for (relation, name), source in zip(names.items(), reports, strict=True):
         if name in found:
             continue
         ends = _offsets(source["endOffset"])
@@ -138,7 +151,8 @@ def _reads(reports: Sequence[dict[str, Any]], scans: Sequence[str]) -> dict[str,
             }
             for topic, by_id in latest.items()
         }
-        found[name] = Read(source["numInputRows"], ends, lag, _starts(source))
+        rows = source["numInputRows"] // times[relation]
+        found[name] = Read(rows, ends, lag, _starts(source))
     return found
 
 

@@ -21,7 +21,7 @@ import streamfactory
 from streamfactory.conformance.specimens import forgetful
 from streamfactory.spark.checkpoints import SinkCommit
 from streamfactory.spark.pipelines.counting import PipelineTally
-from streamfactory.spark.pipelines.progress import batch_of
+from streamfactory.spark.pipelines.progress import Scan, batch_of
 from streamfactory.spi import (
     Decoder,
     Fetched,
@@ -307,7 +307,7 @@ def record_a_pipeline() -> Recording:
     tally.started()
     for minute in range(30):
         if minute < 10:
-            tally.add(batch_of("p", report_of(minute), ["input"]))
+            tally.add(batch_of("p", report_of(minute), [Scan("input")]))
             tally.wrote(dead_letters(minute, 1))
         else:
             tally.idle()

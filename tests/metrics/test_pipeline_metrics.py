@@ -12,7 +12,7 @@ import pytest
 from streamfactory.spark.checkpoints import PipelineCheckpoint
 from streamfactory.spark.pipelines import progress
 from streamfactory.spark.pipelines.counting import PipelineTally
-from streamfactory.spark.pipelines.progress import batch_of
+from streamfactory.spark.pipelines.progress import Scan, batch_of
 from streamfactory.spark.pipelines.tracing import PipelineTracer
 from streamfactory.spi import Partition
 from streamfactory.wiring.config.configure import configure
@@ -99,7 +99,7 @@ def prepared() -> Any:
 def test_a_batch_is_reported_with_its_source_range_and_times(
     reported: list[FinishedBatch],
 ) -> None:
-    batch = batch_of("p", REPORT, ["input"])
+    batch = batch_of("p", REPORT, [Scan("input")])
     assert (batch.starts, batch.offsets) == (
         {"in": {"0": 0, "1": 0}},
         {"in": {"0": 10, "1": 0}},
@@ -116,9 +116,9 @@ def test_the_lag_is_unknown_where_spark_reports_the_end_as_the_latest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(progress, "ADMISSION", True)
-    assert batch_of("p", REPORT, ["input"]).lag
+    assert batch_of("p", REPORT, [Scan("input")]).lag
     monkeypatch.setattr(progress, "ADMISSION", False)
-    assert batch_of("p", REPORT, ["input"]).lag == {}
+    assert batch_of("p", REPORT, [Scan("input")]).lag == {}
 
 
 def test_the_next_batch_starts_where_the_last_one_ended() -> None:
@@ -127,7 +127,7 @@ def test_the_next_batch_starts_where_the_last_one_ended() -> None:
     source["startOffset"] = source["endOffset"]
     position = dict(source["endOffset"]["at"], offsets={"in": {"0": 15, "1": 2}})
     source["endOffset"] = position
-    batch = batch_of("p", json.dumps(report), ["input"])
+    batch = batch_of("p", json.dumps(report), [Scan("input")])
     assert batch.starts == {"in": {"0": 10, "1": 0}}
     assert batch.offsets == {"in": {"0": 15, "1": 2}}
 
@@ -137,7 +137,7 @@ def test_a_batch_of_several_sources_has_the_offsets_of_each() -> None:
     (source,) = report["sources"]
     other = json.loads(json.dumps(source).replace('"in"', '"other"'))
     report["sources"] = [source, other, source]
-    batch = batch_of("p", json.dumps(report), ["a", "b", "a"])
+    batch = batch_of("p", json.dumps(report), [Scan("a"), Scan("b", 1), Scan("a", 2)])
     assert batch.rows == 20  # what is read twice counts once
     assert {name: read.rows for name, read in batch.sources.items()} == {
         "a": 10,
@@ -145,11 +145,16 @@ def test_a_batch_of_several_sources_has_the_offsets_of_each() -> None:
     }
     assert sorted(batch.offsets) == ["in", "other"]
     report["sources"] = [source, source]
-    same = batch_of("p", json.dumps(report), ["a", "b"])
+    same = batch_of("p", json.dumps(report), [Scan("a"), Scan("b", 1)])
     assert sorted(same.offsets) == ["a:in", "b:in"]
     assert sorted(same.starts) == ["a:in", "b:in"]
     assert same.sources["b"].offsets == {"in": {"0": 10, "1": 0}}
     assert same.plain()["sources"]["a"]["rows"] == 10
+
+
+def test_rows_count_once_that_spark_counts_for_each_scan_of_a_source() -> None:
+    batch = batch_of("p", REPORT, [Scan("a"), Scan("a")])
+    assert (batch.rows, batch.sources["a"].rows) == (5, 5)
 
 
 def test_a_pipeline_that_fails_is_reported_with_the_code(
