@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, final
 
 import pyarrow as pa
 
+from streamfactory.conversion.leaves import leaf_cast, leaf_refusal
 from streamfactory.spi import FormatRefused, SchemaMismatch
 from streamfactory.spi.computing import pc
 from streamfactory.spi.ddl import type_text
-from streamfactory.spi.soundness import can_rescale
-from streamfactory.spi.soundness.rescaling import rescale
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -225,8 +224,8 @@ class StreamColumns:
 class FileColumns:
     """Converts rows of one data file to columns of its table.
 
-    Values are cast where nothing is lost. What the file does not have is null, or its
-    default.
+    Values are converted by the rules of all who read (rule D4), but text is parsed.
+    What the file does not have is null, or its default.
 
     Args:
         file: Schema of the file.
@@ -260,9 +259,11 @@ class FileColumns:
             if key in constants:
                 step = _repeating(constants[key].cast(field.type))
             elif found is None:
-                step = self._missing(wanted)
+                step = self._missing(wanted, given)
             else:
                 name = file.field(found).name
+                if file.get_field_index(name) < 0:
+                    self._refuse_twice(name)
                 self.names.append(name)
                 step = self._plan(file.field(found), wanted, field.name)
             self._columns.append((name, step))
@@ -289,8 +290,13 @@ class FileColumns:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _keys(self, fields: Sequence[pa.Field]) -> dict[Hashable, int]:
-        found = {self._match.of_file(field): i for i, field in enumerate(fields)}
-        found.pop(None, None)
+        found: dict[Hashable, int] = {}
+        for index, field in enumerate(fields):
+            key = self._match.of_file(field)
+            if key in found:
+                self._refuse_twice(field.name)
+            if key is not None:
+                found[key] = index
         return found
 
     def _plan(self, have: pa.Field, want: pa.Field, at: str) -> Step | None:
@@ -309,11 +315,14 @@ class FileColumns:
             return None
         if _types.is_nested(kind) or _types.is_nested(to):
             self._refuse(at, kind, to)
-        if _types.is_decimal(kind) and _types.is_decimal(to):
-            if not can_rescale(kind, to):
-                self._refuse(at, kind, to)
-            return lambda array: rescale(array, to)
-        return lambda array: array.cast(to)
+        if _types.is_timestamp(kind) and _types.is_timestamp(to):
+            return lambda array: array.cast(to)  # times of files are in UTC
+        if _types.is_string(kind):
+            # A file that a commit removes may be older than the type of its column.
+            return lambda array: array.cast(to)
+        if leaf_refusal(kind, to) is not None:
+            self._refuse(at, kind, to)
+        return leaf_cast(kind, to)
 
     def _struct(
         self, have: pa.Field, want: pa.Field, to: pa.DataType, at: str
@@ -322,7 +331,7 @@ class FileColumns:
         keys = self._keys(given)
         found = [keys.get(self._match.of_table(field)) for field in table]
         steps = [
-            self._missing(field)
+            self._missing(field, keys)
             if index is None
             else self._plan(given[index], field, f"{at}.{field.name}")
             for index, field in zip(found, table, strict=True)
@@ -379,12 +388,26 @@ class FileColumns:
 
         return convert
 
-    def _missing(self, field: pa.Field) -> Step:
-        kind = _bare(field).type
-        default = self._match.defaults.get(self._match.of_table(field))
+    def _missing(self, field: pa.Field, given: Mapping[Hashable, int]) -> Step:
+        kind, key = _bare(field).type, self._match.of_table(field)
+        if isinstance(key, str):
+            self._check_case(key, given)
+        default = self._match.defaults.get(key)
         return _repeating(
             pa.scalar(None, kind) if default is None else default.cast(kind)
         )
+
+    def _check_case(self, name: str, given: Mapping[Hashable, int]) -> None:
+        """Refuse a field that seems to be missing, because its name has other case."""
+        for other in given:
+            if isinstance(other, str) and other.lower() == name.lower():
+                what = f"column {name!r} of the table is {other!r} in {self._path!r}"
+                remedy = "rewrite the file: other readers ignore the case of names"
+                raise SchemaMismatch(what, remedy=remedy)
+
+    def _refuse_twice(self, name: str) -> NoReturn:
+        what = f"{self._path!r} has several columns {name!r}"
+        raise SchemaMismatch(what, remedy="rewrite the file")
 
     def _refuse(
         self,

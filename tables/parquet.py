@@ -46,6 +46,17 @@ class DataFile:
         self.schema: pa.Schema = file.schema_arrow
         """With the field ids that the file states."""
 
+    def check_count(self, stated: int) -> None:
+        """Refuse a file that has fewer rows than its commit states: they are lost.
+
+        Raises:
+            CorruptData: data_loss.
+        """
+        if self.count < stated:
+            what = f"file {self._path!r} has {self.count} rows, not the {stated} that "
+            what += "its commit states"
+            raise CorruptData(what, remedy="restore the file from a copy")
+
     def stream(
         self, columns: Sequence[str] | None, skip: int, most: int
     ) -> Iterator[Rows]:

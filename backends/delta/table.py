@@ -152,6 +152,7 @@ class DeltaTable(Table):
         chosen = chosen_rows(self._files, piece, self._location, self._most)
         feed = piece.change == TYPE
         with open_parquet(self._files, piece.path) as file:
+            file.check_count(piece.span)
             if state.needs_ids:
                 check_ids(file.schema, piece.path)
             constants, path = detail["constants"], piece.path

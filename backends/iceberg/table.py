@@ -192,6 +192,7 @@ class IcebergTable(Table):
         wanted = self.columns.wanted(detail["ordinal"], later, fields)
         chosen = chosen_rows(self._files, piece, detail)
         with open_parquet(self._files, piece.path) as file:
+            file.check_count(piece.span)
             check_ids(file.schema, piece.path)
             match, path = detail["match"], piece.path
             columns = FileColumns(file.schema, wanted, match, {}, path)

@@ -58,6 +58,8 @@ class Records:
         if not has_byte(texts, *b"\r\n"):
             return self._pieces(texts, messages, several=False)
         multi = np.asarray(pc.match_substring_regex(texts, "[\r\n]"))
+        if multi.all():
+            return self._pieces(texts, messages, several=True)
         one = self._pieces(texts.filter(~multi), messages[~multi], several=False)
         many = self._pieces(texts.filter(multi), messages[multi], several=True)
         source = np.concatenate([one[1], many[1]])
@@ -124,12 +126,16 @@ class Records:
         self, texts: pa.StringArray, messages: np.ndarray
     ) -> tuple[list[pa.Array], np.ndarray]:
         """Messages with line ends: a marker record is inserted after each."""
-        texts = pc.replace_substring_regex(texts, "(\r\n|\r|\n)$", "")
+        if self._dialect.empty_lines:  # or the one before a marker would count
+            texts = pc.replace_substring_regex(texts, "(\r\n|\r|\n)$", "")
         lines = joined(_with_last(texts, ""), f"\n{self._end}\n")
         columns = self._read(lines, None)
         marks = np.asarray(pc.fill_null(pc.equal(columns[0], self._mark), False))
         if marks.sum() != len(texts) or not marks[-1]:
             raise _Unread
+        if len(texts) == 1:
+            rows = len(marks) - 1
+            return [column.slice(0, rows) for column in columns], messages.repeat(rows)
         source = messages[(np.cumsum(marks) - marks)[~marks]]
         kept = pa.array(~marks)
         return [column.filter(kept) for column in columns], source

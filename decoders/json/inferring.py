@@ -41,7 +41,8 @@ def infer(
         bad = {error.message for error in findings.errors}
         sample = _good(texts, bad)
         if not len(sample):
-            msg = f"none of {len(values)} messages is a JSON object with a field"
+            msg = f"none of {len(values)} messages is a JSON object with a field, or "
+            msg += "they have numbers beyond the largest double"
             raise SchemaUnknown(msg, remedy="declare the schema")
         rows = _read(sample)
     if rows is None:

@@ -151,9 +151,10 @@ def _quotes(octets: Octets, delimiter: int) -> Ends:
     A quote within a bare value quotes nothing.
     """
     quotes = np.flatnonzero(octets == _QUOTE)
-    starts = (delimiter, _LF, _CR)
+    starts = np.zeros(256, bool)
+    starts[[delimiter, _LF, _CR]] = True
     before = octets[np.maximum(quotes - 1, 0)]
-    opening = (quotes == 0) | np.isin(before, starts)
+    opening = (quotes == 0) | starts[before]
     if (opening[::2] | (before[::2] == _QUOTE)).all():
         return quotes
     found: list[int] = []

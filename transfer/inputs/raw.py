@@ -164,6 +164,8 @@ class Blocks:
         self._hash = hashlib.sha256()
         self._last = b""
         self._ended = False
+        self._complete: int | None = None
+        """Bytes of the buffer that are complete records; None if not counted yet."""
         self.consumed = 0
         """Bytes taken."""
 
@@ -177,7 +179,7 @@ class Blocks:
         """Bytes at the end that are no complete record, and are not taken."""
         if not self._ended or not self._keeps_rest or not self._buffer:
             return 0
-        return len(self._buffer) - self._cut(self._buffer)
+        return len(self._buffer) - self._count()
 
     @property
     def progress(self) -> int:
@@ -199,7 +201,7 @@ class Blocks:
         while True:
             in_time = self._fill(wanted, deadline)
             takes_rest = self._ended and not self._keeps_rest
-            whole = len(self._buffer) if takes_rest else self._cut(self._buffer)
+            whole = len(self._buffer) if takes_rest else self._count()
             if whole or self._ended or not in_time:
                 return bytes(memoryview(self._buffer)[:whole])
             if wanted >= _LONGEST:
@@ -211,7 +213,10 @@ class Blocks:
     def first(self, length: int) -> bytes:
         """Consume so many bytes of `peek`."""
         data = bytes(memoryview(self._buffer)[:length])
+        complete = self._complete
         self._consume(data)
+        # What is left of complete records still is.
+        self._complete = None if complete is None else complete - len(data)
         return data
 
     def skip(self, length: int) -> None:
@@ -237,7 +242,13 @@ class Blocks:
         """Close; twice is fine."""
         self._source.close()
 
+    def _count(self) -> int:
+        if self._complete is None:
+            self._complete = self._cut(self._buffer)
+        return self._complete
+
     def _consume(self, data: bytes) -> None:
+        self._complete = None
         if data:
             self._hash.update(data)
             self._last = data[-1:]
@@ -263,4 +274,6 @@ class Blocks:
             return False
         self._ended = not data
         self._buffer += data
+        if data:
+            self._complete = None
         return True

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     Ends = np.ndarray[Any, np.dtype[np.int64]]
 
 REMEDY: Final = "correct the input, or declare other types with `schema=`"
+_CR: Final = 13
+"""Line ends are this byte or less."""
 _CONTEXT: Final = DecodeContext(Partition("input", 0))
 
 
@@ -190,6 +192,9 @@ class TextInput(Input):
 
     def _end(self, most: int) -> int:
         """Where so many records of the block end, counted from those taken."""
+        octets = np.frombuffer(self._block, np.uint8)[self._taken :]
+        if np.count_nonzero(octets <= _CR) < most:
+            return len(self._block)  # mostly, and no record has to be looked for
         ends = self.ends(self._block)
         at = int(np.searchsorted(ends, self._taken, "right")) + most - 1
         return int(ends[at]) if at < len(ends) else len(self._block)
