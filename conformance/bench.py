@@ -161,13 +161,17 @@ class Bench(Workbench[Harness]):
 
     # --- the backend ----------------------------------------------------------------
 
-    def configured(self, use: str = "read", **options: str) -> Configured:
-        """The configuration, with options of the case (``__`` for a dot)."""
+    def configured(self, use: str = "read", **options: str | None) -> Configured:
+        """The configuration, with options of the case (``__`` for a dot).
+
+        An option that is None is left out.
+        """
         extra = {key.replace("__", "."): value for key, value in options.items()}
         given = self.harness.properties()
         if use == "write" and self.has(HasSinkProperties):
             given = self.use(HasSinkProperties).sink_properties()
-        properties = {**given, **self._overrides, **extra}
+        every = {**given, **self._overrides, **extra}
+        properties = {key: value for key, value in every.items() if value is not None}
         definition = from_mapping(properties, "conformance")
         return load(definition, use, plugins=self._plugins)
 

@@ -124,6 +124,9 @@ class Traits:
     largest_value: int | None = None
     """The length of the longest value of a message, without a key, that its type
     accepts, in bytes; None where it states none, or one too large to be tried."""
+    mistakes: Sequence[Mapping[str, str | None]] = ()
+    """Properties with which, over those of the harness, a configuration is refused:
+    what validators and rules over several options are for. None leaves one out."""
     sets_timestamps: bool = True
     """False where the medium sets the time of each message itself:
     `Message.timestamp_ms` is ignored, and the cases of exact times are skipped."""

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from types import CodeType, FrameType
 
 T = TypeVar("T")
 """What a function answers."""
@@ -64,6 +65,10 @@ class Moments:
         """Calls that the last function made."""
         self.outside = 0
         """Those of them that reach the medium."""
+        self.places: list[int] = []
+        """Of those, numbers of the first from each place: a function that places many
+        rows reaches the medium often, and the one that decides seldom."""
+        self._seen: set[tuple[tuple[CodeType, int], ...]] = set()
         self._stay = threading.Event()
 
     def __enter__(self) -> Moments:
@@ -88,6 +93,7 @@ class Moments:
             strike: What is called, in the thread of that call.
         """
         self.calls = self.outside = 0
+        self.places, self._seen = [], set()
         self._moment, self._strike, self._active = moment, strike, True
         before = sys.getprofile()
         sys.setprofile(self._hook)
@@ -162,10 +168,22 @@ class Moments:
                 Moment(self.calls, outside=False),
                 Moment(self.outside, outside=True),
             )
+            if outside and (place := _place(frame)) not in self._seen:
+                self._seen.add(place)
+                self.places.append(self.outside)
             self.calls += 1
             self.outside += outside
         if self._moment in here[: 1 + outside]:
             self._strike()
+
+
+def _place(frame: FrameType | None) -> tuple[tuple[CodeType, int], ...]:
+    """The functions that are being called, each with its line."""
+    found = []
+    while frame is not None:
+        found.append((frame.f_code, frame.f_lineno))
+        frame = frame.f_back
+    return tuple(found)
 
 
 def spread(count: int, chance: random.Random) -> list[tuple[bool, float]]:
@@ -180,14 +198,15 @@ def spread(count: int, chance: random.Random) -> list[tuple[bool, float]]:
     return picks
 
 
-def pick(way: tuple[bool, float], calls: int, outside: int) -> Moment:
+def pick(way: tuple[bool, float], calls: int, outside: Sequence[int]) -> Moment:
     """A moment.
 
     Args:
         way: One of `spread`.
         calls: Number of calls, as the function made when it was run last.
-        outside: Of those of them that reach the medium.
+        outside: Numbers of those that reach the medium, among these: all, or `places`.
     """
     near, fraction = way
-    near = near and outside > 0
-    return Moment(int(fraction * (outside if near else calls)), outside=near)
+    if near and outside:
+        return Moment(outside[int(fraction * len(outside))], outside=True)
+    return Moment(int(fraction * calls), outside=False)

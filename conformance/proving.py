@@ -88,7 +88,7 @@ def prove_writing(
             epoch = _epoch(bench, number)
             course, kill_after = Course(), None
             if number % 2 and calls:
-                course = Course(pick(ways[number], calls, outside))
+                course = Course(pick(ways[number], calls, range(outside)))
             elif number:
                 kill_after = chance.uniform(0, took)
             task = (place, _WRITER, epoch, course)

@@ -86,7 +86,7 @@ def prove_groups(
             if number % 3 == 0:
                 fate = Fate(reads=chance.randrange(2))
             elif number % 3 == 1:
-                fate = Fate(moment=pick(way, calls, outside))
+                fate = Fate(moment=pick(way, calls, range(outside)))
             else:
                 kill_after = chance.uniform(0, took)
             ended: list[Ended] = []

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 _TIDY: Final = "unused_objects_leave_nothing_open"
 
-_LETTERS: Final = "RMWDPH"
-"""The chapters of the rules, in their order; H are the harness's own."""
+_LETTERS: Final = "RMWDPCH"
+"""The chapters of the rules, in their order; C of configurations, H of harnesses."""
 
 _ANYTHING: Final = (Exception, SystemExit)
 """Whatever a stranger's code raises is a result, and ends no run."""

@@ -595,6 +595,9 @@ class ErrorTable:
             first.
         code_of: Returns the code of an exception, or None.
 
+    Raises:
+        TypeError: An entry is no class of this tree.
+
     Example:
         >>> table = ErrorTable({ConnectionError: ConnectionFailed})
         >>> table(BrokenPipeError("closed"))
@@ -610,6 +613,10 @@ class ErrorTable:
         self._types = dict(types)
         self._codes = dict(codes or {})
         self._code_of = code_of
+        for kind, error in (*self._types.items(), *self._codes.items()):
+            if not (isinstance(error, type) and issubclass(error, StreamError)):
+                msg = f"{kind!r} is translated to {error!r}, which is no StreamError"
+                raise TypeError(msg)
 
     def __call__(self, error: BaseException) -> StreamError | None:
         """Translate ``error``; None if the table has no entry for it or its causes.

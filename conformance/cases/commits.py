@@ -92,7 +92,7 @@ class _Commits:
             self.hold = max(_SHORTEST, 5 * (time.monotonic() - began))
             self.epoch += 1
         for way in spread(count, self.bench.chance()):
-            yield pick(way, moments.calls, moments.outside)
+            yield pick(way, moments.calls, moments.places)
 
 
 def _partly(partitions: Mapping[int, Sequence[int]], epochs: int) -> str | None:
@@ -210,7 +210,7 @@ def consumers_during_a_commit_return_whole_epochs(bench: Bench) -> None:
         began = time.monotonic()
         fetching.fetch()
         hold = max(_HOLD, 5 * (time.monotonic() - began))
-        calls, outside = moments.calls, moments.outside
+        calls, places = moments.calls, moments.places
         ways = spread(_FETCHES, bench.chance())
         blocked = 0
 
@@ -218,7 +218,7 @@ def consumers_during_a_commit_return_whole_epochs(bench: Bench) -> None:
             found = fetching.fetch()
             return _partly(found, commits.epoch + 1) or _early(bench, found)
 
-        for at in (first, *(pick(way, calls, outside) for way in ways)):
+        for at in (first, *(pick(way, calls, places) for way in ways)):
             numbers = commits.numbers(commits.epoch)
             blocked += not _watch(commits, moments, at, look, hold)
             found = sorted(

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from streamfactory.conformance.bench import Bench
     from streamfactory.conformance.moments import Moment
+    from streamfactory.wiring.reading.reader import Reader
 
 _TIMEOUT: Final = 1500
 """Milliseconds: ``connection.timeout.millis`` in these cases."""
@@ -109,7 +110,7 @@ def an_unreachable_server_is_a_connection_error(bench: Bench) -> None:
     needs=ROWS,
 )
 def reading_continues_after_a_server_outage(bench: Bench) -> None:
-    """After an outage of the server a reader continues; each message is read once."""
+    """After an outage readers continue, also idle ones; each message is read once."""
     number, source = bench.create(messages=40), bench.source(**_options(bench))
     claims = source.factory.claims()
     if not (claims.replayable or claims.redelivers):
@@ -118,6 +119,9 @@ def reading_continues_after_a_server_outage(bench: Bench) -> None:
     reader = bench.closing(source.reader(bench.partition(number)))
     batch = bench.answer(reader, bench.infos()[number].earliest, max_rows=10)
     numbers, at = bench.harness.numbers(batch.rows), batch.next_offset
+    idle = bench.closing(source.reader(bench.partition(number)))
+    batch = bench.answer(idle, bench.infos()[number].earliest, max_rows=10)
+    half, begin = bench.harness.numbers(batch.rows), batch.next_offset
     with _outage(bench):
         for _ in range(3):
             try:
@@ -127,14 +131,25 @@ def reading_continues_after_a_server_outage(bench: Bench) -> None:
                 break
             # What was received before may still be answered.
             numbers, at = numbers + bench.harness.numbers(batch.rows), batch.next_offset
-    wanted, patience = bench.written[number], bench.patience()
-    while len(numbers) < len(wanted) and not patience.over(1.0):
+    wanted = bench.written[number]
+    numbers += _rest(bench, reader, at, len(wanted) - len(numbers))
+    expect(numbers, wanted, "messages read around the interruption")
+    # What it shares with the other reader was opened again meanwhile.
+    half += _rest(bench, idle, begin, len(wanted) - len(half))
+    expect(half, wanted, "messages read by a reader that was idle meanwhile")
+
+
+def _rest(bench: Bench, reader: Reader, at: int, count: int) -> list[int]:
+    """So many messages from an offset on, read through passing trouble."""
+    found: list[int] = []
+    patience = bench.patience()
+    while len(found) < count and not patience.over(1.0):
         try:
             batch = reader.fetch(at, timeout=1.0, max_rows=10)
         except TransientError:
             continue
-        numbers, at = numbers + bench.harness.numbers(batch.rows), batch.next_offset
-    expect(numbers, wanted, "messages read around the interruption")
+        found, at = found + bench.harness.numbers(batch.rows), batch.next_offset
+    return found
 
 
 @case(
@@ -223,7 +238,7 @@ def a_commit_that_loses_its_server_writes_once(bench: Bench) -> None:
             moments.run(partial(committer.commit, epoch, messages))
         calls, outside = moments.calls, moments.outside
         for at, way in enumerate(spread(_OUTAGES, bench.chance())):
-            epoch, moment = 2 + at, pick(way, calls, outside)
+            epoch, moment = 2 + at, pick(way, calls, range(outside))
             _commit_interrupted(bench, moment, moments, epoch, back=at % 2 == 0)
             bench.note(f"commit({epoch}) by another instance")
             again = bench.sink(**_options(bench))

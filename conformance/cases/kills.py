@@ -79,7 +79,7 @@ def a_killed_commit_is_finished_or_never_was(bench: Bench) -> None:
     kept = _numbers(0)
     _, calls, outside = write(0, kept, None)
     for at, way in enumerate(spread(_KILLS, bench.chance())):
-        moment = pick(way, calls, outside)
+        moment = pick(way, calls, range(outside))
         epoch = 1 + at
         mine, theirs = _numbers(epoch), _numbers(epoch, other=at % 2 == 1)
         bench.note(f"commit({epoch}, {mine}): killed before {moment}")
@@ -155,4 +155,4 @@ def _moments(calls: int, outside: int, chance: random.Random) -> list[Moment]:
     """Before each call that reaches the medium; of many, before some and others."""
     if outside <= _RACES:
         return [Moment(number, outside=True) for number in range(outside)]
-    return [pick(way, calls, outside) for way in spread(_RACES, chance)]
+    return [pick(way, calls, range(outside)) for way in spread(_RACES, chance)]

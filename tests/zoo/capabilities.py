@@ -14,7 +14,7 @@ from streamfactory.arrowlog import LogConsumer, LogMetadata
 from streamfactory.arrowlog.values import Epoch
 from streamfactory.backends.memory import streamfactory_backend
 from streamfactory.backends.memory.writing import MemoryTopicAdmin
-from streamfactory.conformance.specimens import redelivering
+from streamfactory.conformance.specimens import forgetful, redelivering
 from streamfactory.conformance.specimens.envelope_writing import (
     EnvelopesProducerFactory,
     EnvelopesWriter,
@@ -491,6 +491,53 @@ class ReportsOutagesAsTheEnd(redelivering.RedeliveringConsumerFactory):
         self, client_id: str, partition: Partition, fields_to_read: Any = None
     ) -> redelivering.RedeliveringConsumer:
         return _Abandoning(self.config, partition)
+
+
+class _Overtaking(redelivering.RedeliveringConsumer):
+    outages = 0
+    """That any of them met."""
+
+    def __init__(self, config: StreamConfig, partition: Partition) -> None:
+        super().__init__(config, partition)
+        self._config, self._known = config, _Overtaking.outages
+
+    def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
+        if self._known != _Overtaking.outages:
+            self._known = _Overtaking.outages
+            self._connection.close()
+            self._connection = forgetful.Connection(self._config)
+            start += 1
+        try:
+            return super().fetch_messages(start, end, limits)
+        except ConnectionError:
+            _Overtaking.outages += 1
+            raise
+
+
+@caught_by("reading_continues_after_a_server_outage")
+class SkipsAMessageOfIdleReaders(redelivering.RedeliveringConsumerFactory):
+    """After an outage that another reader met, a reader begins behind the next."""
+
+    def create_partition_level_consumer(
+        self, client_id: str, partition: Partition, fields_to_read: Any = None
+    ) -> redelivering.RedeliveringConsumer:
+        return _Overtaking(self.config, partition)
+
+
+# --- configurations -------------------------------------------------------------
+
+
+class _Careless(forgetful.ForgetfulHarness):
+    mistakes: ClassVar = ({"stream.forgetful.port": "65536"},)
+
+
+register(
+    "AcceptsAnyPort",
+    "An option for a port has no upper bound.",
+    "mistaken_options_are_refused",
+    forgetful.streamfactory_backend(),
+    _Careless,
+)
 
 
 # --- what went through pickle ---------------------------------------------------

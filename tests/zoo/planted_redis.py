@@ -154,14 +154,11 @@ REDIS: Final = (
         "a second close of a connection is an error",
         "a second close",
         "streamfactory_redis/connection.py",
-        "        if client is not None:\n"
-        "            client.close()\n"
-        "            client.connection_pool.disconnect()",
+        "        if client is not None:\n            client.close()\n",
         '        if vars(self).setdefault("closed", False):\n'
         '            raise RuntimeError("closed twice")\n'
         "        self.closed = True\n"
         "        if client is not None:\n"
-        "            client.close()\n"
-        "            client.connection_pool.disconnect()",
+        "            client.close()\n",
     ),
 )

@@ -52,7 +52,6 @@ class Connection:
         client, self._client = self._client, None
         if client is not None:
             client.close()
-            client.connection_pool.disconnect()
 
 
 def _connect(config: spi.StreamConfig) -> redis.Redis:

@@ -145,6 +145,14 @@ class RedisHarness:
 
     sample_headers: ClassVar = ((("a", b"1"), ("b", b"\xff")), (("empty", b""),))
     """Fields of an entry are any bytes; the client sends each name once."""
+    mistakes: ClassVar = (
+        {"stream.redis.address": "127.0.0.1:65536"},
+        {"stream.redis.address": "127.0.0.1:６３７９"},  # noqa: RUF001 - no ASCII digits
+        {"stream.redis.address": ":6379"},
+        {"stream.redis.address": "6379"},
+        {"stream.redis.topic.name": "{a}"},
+        {"stream.redis.user": "a", "stream.redis.password": None},
+    )
     largest_value: ClassVar = _BULK - 1
     """One byte of an argument marks what there is."""
     _server: ClassVar[Server | None] = None

@@ -147,7 +147,6 @@ class RedisProducerFactory(spi.ProducerFactory):
     """Makes the two above; holds the connections that they share."""
 
     CLAIMS = spi.Claims(
-        replayable=True,
         durable=True,
         shared=True,
         idempotent=True,
