@@ -124,8 +124,9 @@ class TextPrinter(Printer):
 
     def show(self, document: Any, lines: Iterable[str]) -> None:  # noqa: ARG002
         """Print the lines."""
-        for line in lines:
-            click.echo(self.safe(line))
+        # Masked together: there may be as many masks as lines, one of each stream.
+        for line in masked([*lines], self.safe):
+            click.echo(line)
 
     def _error(self, error: StreamError) -> None:
         self._note("error", as_options(with_code(error)))

@@ -173,6 +173,9 @@ class StreamConfig(Mapping[str, Any]):
     def _secrets(self) -> set[str]:
         found = set()
         for setting in self._all_settings():
+            # Most settings: commands over all streams mask by the settings of each.
+            if not setting.secret and not {"$", "@"} & set(setting.text):
+                continue
             if has_reference(setting.text):
                 found |= values_to_mask(setting.text)
                 if isinstance(setting.value, str):  # resolved in another process

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamfactory.cli.top.observing import CatalogueObserver
+from streamfactory.spi import StreamConfig
 from streamfactory.wiring.config import catalogue, documents
 
 if TYPE_CHECKING:
@@ -76,3 +77,23 @@ def test_a_frame_of_top_reads_each_file_of_the_catalogue_once(
 ) -> None:
     assert len(list(CatalogueObserver().observe())) == STREAMS + 2
     assert set(reads.values()) == {1}
+
+
+def test_the_secrets_of_each_stream_are_masked_once_for_all_lines(
+    streamfactory: Callable[..., Outcome],
+    reads: Counter[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = Counter[str]()
+
+    def count(config: StreamConfig, text: str) -> str:
+        calls[config.name] += 1
+        return mask(config, text)
+
+    mask = StreamConfig.mask
+    monkeypatch.setattr(StreamConfig, "mask", count)
+    done = streamfactory("doctor")
+    assert f"{STREAMS} streams" in done.out
+    assert len(calls) == STREAMS == len(reads)
+    # Once for the output, however many lines it has, and twice for the stream's error.
+    assert max(calls.values()) <= 3 < STREAMS
