@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import click
 
@@ -10,14 +10,31 @@ from streamfactory.cli.draining import Progress, draining
 from streamfactory.cli.parameters import class_paths_flag, json_flag, one_definition
 from streamfactory.cli.results import count
 from streamfactory.cli.status import Status
-from streamfactory.transfer.replaying import open_replay
+from streamfactory.transfer.replaying import find_outstanding, open_replay
 from streamfactory.wiring.config.catalogue import Catalogue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from pyarrow import Array, RecordBatch
 
     from streamfactory.cli.printing import Printer
     from streamfactory.transfer.replaying import Replayed
+    from streamfactory.wiring.config.definition import StreamDefinition
+
+_SHOWN: Final = 20
+"""Dead letters that ``--dry-run`` prints."""
+_COLUMNS: Final = (
+    "stream",
+    "topic",
+    "partition",
+    "offset",
+    "ordinal",
+    "incarnation",
+    "error_code",
+    "error_message",
+    "failed_at",
+)
 
 
 @click.command("replay-dead-letters")
@@ -35,6 +52,9 @@ if TYPE_CHECKING:
 @click.option(
     "--writer", metavar="ID", help="Writer id; by default made of the stream names."
 )
+@click.option(
+    "--dry-run", is_flag=True, help="Print the dead letters that would be replayed."
+)
 @class_paths_flag
 @json_flag
 @click.pass_obj
@@ -45,6 +65,7 @@ def replay_command(
     target: str,
     origin: str | None,
     writer: str | None,
+    dry_run: bool,
     allow_class_paths: bool,
 ) -> Status:
     """Process dead letters again, after the cause was fixed.
@@ -52,17 +73,20 @@ def replay_command(
     They are decoded as the stream that they come from is configured now, and written
     to STREAM. They are written unchanged if STREAM has the decoder raw, or is the
     stream that they come from. Exactly once if STREAM stores the position of its
-    writers: the same command continues after the last dead letter. Messages that fail
-    again become dead letters again. Each STREAM is NAME-OR-FILE.
+    writers: each message once, whatever is repeated. Messages that fail again stay
+    unresolved, for the same command after the next fix. Each STREAM is NAME-OR-FILE.
     """
-    replay = open_replay(
-        one_definition(dead_letters),
-        one_definition(target),
-        Catalogue().get,
-        of=None if origin is None else one_definition(origin),
-        writer_id=writer,
-        allow_class_paths=allow_class_paths,
-    )
+    ends: _Ends = {
+        "letters": one_definition(dead_letters),
+        "to": one_definition(target),
+        "find": Catalogue().get,
+        "of": None if origin is None else one_definition(origin),
+        "writer_id": writer,
+        "allow_class_paths": allow_class_paths,
+    }
+    if dry_run:
+        return _show_outstanding(printer, dead_letters, target, ends)
+    replay = open_replay(**ends)
     with replay, draining() as stop:
         copy = replay.copy
         if copy is not None:
@@ -80,6 +104,7 @@ def replay_command(
                 "rows": done.rows,
                 "bad_again": done.again,
                 "others": done.others,
+                "repeated": done.repeated,
                 "epochs": done.epochs,
                 "complete": done.complete,
             },
@@ -88,11 +113,67 @@ def replay_command(
     return Status.FINE if done.complete else Status.INTERRUPTED
 
 
+class _Ends(TypedDict):
+    """Arguments of `open_replay` and `find_outstanding`."""
+
+    letters: StreamDefinition
+    to: StreamDefinition
+    find: Callable[[str], StreamDefinition]
+    of: StreamDefinition | None
+    writer_id: str | None
+    allow_class_paths: bool
+
+
+def _show_outstanding(
+    printer: Printer, dead_letters: str, target: str, ends: _Ends
+) -> Status:
+    """Print what a replay would process: counts, and a line for each of the first."""
+    shown: list[dict[str, Any]] = []
+
+    def show(
+        _partition: object, rows: RecordBatch, _places: object, due: Array
+    ) -> None:
+        some = rows.filter(due).slice(0, _SHOWN - len(shown))
+        shown.extend(some.select(_COLUMNS).to_pylist())
+
+    found = find_outstanding(**ends, on_letters=show)
+    unresolved = 0 if found is None else found.unresolved
+    document = {
+        "dead_letters": dead_letters,
+        "to": target,
+        "writer": None if found is None else found.writer_id,
+        "unresolved": unresolved,
+        "resolved": 0 if found is None else found.resolved,
+        "others": 0 if found is None else found.others,
+        "letters": shown,
+    }
+    printer.show(document, _outstanding_lines(document, unresolved - len(shown)))
+    return Status.FINE
+
+
+def _outstanding_lines(document: dict[str, Any], more: int) -> Iterator[str]:
+    unresolved = count(document["unresolved"], "dead letter")
+    resolved = document["resolved"]
+    yield f"{unresolved} to replay into {document['to']}, {resolved} resolved"
+    for one in document["letters"]:
+        row = "" if one["ordinal"] is None else f" row {one['ordinal']}"
+        place = f"{one['topic']}-{one['partition']} offset {one['offset']}{row}"
+        yield f"  {place}: {one['error_code']}: {one['error_message']}"
+    if more:
+        yield f"  and {more:,} more"
+    if document["others"]:
+        others = count(document["others"], "dead letter")
+        yield f"{others} of other streams: select a stream with --from"
+
+
 def _lines(dead_letters: str, target: str, done: Replayed) -> Iterator[str]:
     rows = f"{count(done.rows, 'row')} in {count(done.epochs, 'epoch')}"
     yield f"{dead_letters} to {target}: {rows}"
     if done.again:
         yield f"failed again: {count(done.again, 'dead letter')}"
+    if done.repeated:
+        repeated = count(done.repeated, "dead letter")
+        yield f"{repeated} skipped: their messages were counted before"
     if done.others:
         others = count(done.others, "dead letter")
         yield f"{others} of other streams skipped: select a stream with --from"

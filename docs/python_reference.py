@@ -43,6 +43,9 @@ ENTRIES: Final = {
         _Entry("streamfactory.copy", "transfer.jobs", "copy"),
         _Entry("streamfactory.publish", "transfer.jobs", "publish"),
         _Entry("streamfactory.export", "transfer.jobs", "export"),
+        _Entry(
+            "streamfactory.replay_dead_letters", "transfer.jobs", "replay_dead_letters"
+        ),
     ],
     "Servers": [
         _Entry("streamfactory.serve", "wiring.serving.process", "serve"),

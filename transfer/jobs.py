@@ -11,6 +11,8 @@ from streamfactory.spi.ddl import SCHEMA
 from streamfactory.transfer.copies import open_copy
 from streamfactory.transfer.exporting import open_export
 from streamfactory.transfer.publishing import open_publisher
+from streamfactory.transfer.replaying import open_replay
+from streamfactory.wiring.config.catalogue import Catalogue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from streamfactory.transfer.copying import Copied
     from streamfactory.transfer.exporting import Exported
     from streamfactory.transfer.publishing import Published
+    from streamfactory.transfer.replaying import Replayed
     from streamfactory.wiring.config.loading import StreamLike
     from streamfactory.wiring.plugins.manager import PluginManager
     from streamfactory.wiring.reading.position_arguments import Marks
@@ -81,6 +84,53 @@ def copy(
         plugins=plugins,
     ) as opened:
         return opened.run(stop or threading.Event(), follow=follow)
+
+
+@takes(letters=TEXT, to=TEXT, of=TEXT, writer_id=TEXT, stop=EVENT)
+def replay_dead_letters(
+    letters: str,
+    to: str,
+    *,
+    of: str | None = None,
+    writer_id: str | None = None,
+    stop: threading.Event | None = None,
+    allow_class_paths: bool = False,
+    plugins: PluginManager | None = None,
+) -> Replayed:
+    """Process dead letters again; exported as ``streamfactory.replay_dead_letters``.
+
+    Called again, it continues: each message is written once, if the sink remembers its
+    writers. Those that fail again stay unresolved, for the next call.
+
+    Args:
+        letters: The name of the stream of dead letters, in the catalogue.
+        to: The name of the sink. If it stores undecoded messages, or is the stream that
+            the letters come from, it gets the messages as they were; otherwise rows.
+        of: The stream that the letters come from; by default that of the first one.
+        writer_id: Identifies the replay across restarts; by default made of the names.
+        stop: When set, the open epoch is committed and the call returns.
+        allow_class_paths: Whether the configurations may name Python objects.
+        plugins: Finds types; by default those of the process.
+
+    Returns:
+        Rows, letters that failed again, and letters that were skipped.
+
+    Raises:
+        ConfigError: config; there is no such stream, or both ends are one topic.
+        SchemaMismatch: permanent; the stream does not contain dead letters.
+        StreamError: Raised by either end; earlier rows are committed.
+    """
+    find = Catalogue().get
+    with open_replay(
+        find(letters),
+        find(to),
+        find,
+        of=None if of is None else find(of),
+        writer_id=writer_id,
+        allow_class_paths=allow_class_paths,
+        plugins=plugins,
+    ) as replay:
+        return replay.run(stop or threading.Event())
 
 
 @takes(inputs=PATH, schema=SCHEMA, format=TEXT, writer_id=TEXT, stop=EVENT)

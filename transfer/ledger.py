@@ -25,7 +25,7 @@ from streamfactory.wiring.decoding.deadletters import DEAD_LETTER_SCHEMA, IDENTI
 from streamfactory.wiring.reading.following import read_from
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from streamfactory.spi import MessageBatch
     from streamfactory.wiring.reading.source import Source
@@ -213,7 +213,7 @@ def untagged(letters: pa.RecordBatch) -> pa.RecordBatch:
     return _with_headers(letters, [held or None for held in kept])
 
 
-def batches_of(letters: Source) -> Iterator[MessageBatch]:
+def batches_of(letters: Source) -> Generator[MessageBatch]:
     """Read a stream of dead letters from the earliest to the latest of now.
 
     Raises:

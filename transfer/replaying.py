@@ -270,6 +270,24 @@ def find_outstanding(
         )
 
 
+def find_origin(letters: Source) -> str | None:
+    """Return the stream that the first dead letter comes from; None without one.
+
+    Args:
+        letters: The stream of dead letters.
+
+    Raises:
+        SchemaMismatch: permanent; the stream does not contain dead letters.
+        StreamError: Of the stream.
+    """
+    _check_letters(letters)
+    with closing(batches_of(letters)) as batches:
+        for batch in batches:
+            found, _ = own_letters(batch, None, Again())
+            return str(found.column("stream")[0].as_py())
+    return None
+
+
 def _open_ends(
     opened: ExitStack,
     letters: StreamDefinition,
@@ -286,7 +304,7 @@ def _open_ends(
     target = loading(to, "write")
     raw = target.decoder is not None and target.decoder.decoder is None
     if not raw and of is None:
-        name = _first_stream(source)
+        name = find_origin(source)
         if name is None:
             return None
         of = find(name)
@@ -333,12 +351,3 @@ def _check_letters(source: Source) -> None:
             f"is missing"
         )
         raise SchemaMismatch(msg, stream=source.config.name)
-
-
-def _first_stream(source: Source) -> str | None:
-    """Return the original stream of the first dead letter; None if there is none."""
-    with closing(batches_of(source)) as batches:
-        for batch in batches:
-            letters, _ = own_letters(batch, None, Again())
-            return str(letters.column("stream")[0].as_py())
-    return None

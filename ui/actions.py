@@ -21,10 +21,13 @@ from streamfactory.transfer.replaying import open_replay
 from streamfactory.ui.changes import (
     Confirmed,
     Shown,
+    ShownReplay,
+    forget,
     in_time,
     log_change,
     shown_before,
 )
+from streamfactory.ui.letters import outstanding
 from streamfactory.ui.pipelines import find, pipelines
 from streamfactory.ui.site import site
 from streamfactory.wiring.config.catalogue import Catalogue
@@ -67,19 +70,19 @@ def job(number: int) -> str:
 
 
 @actions.post("/replay")
-def replay() -> Response:
-    """Start a replay of dead letters."""
-    letters, to = request.form.get("stream", ""), request.form.get("to", "")
-    of = request.form.get("of", "").strip()
+def replay() -> str | Response:
+    """Show what a replay of dead letters would do; with ``change``, start it."""
+    form = request.form
+    if "change" in form:
+        return _start(shown_before(form["change"], ShownReplay))
+    names = (form.get(name, "").strip() for name in ("stream", "to", "of"))
+    asked = ShownReplay(*names)
     catalogue = Catalogue()
-    for name in (letters, to, *filter(None, [of])):
-        catalogue.get(name)  # an unknown name is refused before the job starts
-    started = site().jobs.start(
-        f"replay of {letters} into {to}", lambda job: _replay(job, letters, to, of)
-    )
-    text = f"{started.title}: started by {request.remote_addr}"
-    log_change(text, {"stream": letters})
-    return redirect(url_for("actions.job", number=started.number), 303)
+    for name in (asked.letters, asked.to, *filter(None, [asked.of])):
+        catalogue.get(name)
+    found = in_time(lambda: outstanding(asked.letters, asked.to, asked.of), None)
+    g.session.changes.append(asked)
+    return render_template("confirm_replay.html", asked=asked, found=found)
 
 
 @actions.post("/jobs/<int:number>/stop")
@@ -127,6 +130,19 @@ def offsets() -> str | Response:
 
 
 # --- parts ----------------------------------------------------------------------
+
+
+def _start(asked: ShownReplay) -> Response:
+    """Start a replay that was confirmed."""
+    if not forget(asked):
+        abort(409, "This replay is started already.")
+    letters, to, of = asked.letters, asked.to, asked.of
+    started = site().jobs.start(
+        f"replay of {letters} into {to}", lambda job: _replay(job, letters, to, of)
+    )
+    text = f"{started.title}: started by {request.remote_addr}"
+    log_change(text, {"stream": letters})
+    return redirect(url_for("actions.job", number=started.number), 303)
 
 
 def _asked() -> Shown:

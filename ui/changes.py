@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 """The result of the call."""
-C = TypeVar("C", "Shown", "ShownTopic")
+C = TypeVar("C", "Shown", "ShownTopic", "ShownReplay")
 """The kind of a change."""
 
 _SECONDS: Final = 30.0
@@ -74,6 +74,19 @@ class ShownTopic:
     """Of a row."""
     seen: str = ""
     """What the change depends on, as it was shown."""
+    key: str = field(default_factory=secrets.token_urlsafe)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ShownReplay:
+    """A replay of dead letters that a page shows."""
+
+    letters: str
+    """The stream of dead letters."""
+    to: str
+    of: str = ""
+    """The stream that the letters come from; empty for that of the first one."""
     key: str = field(default_factory=secrets.token_urlsafe)
 
 
@@ -175,7 +188,7 @@ def shown_before(key: str, kind: type[C]) -> C:
     raise MisuseError(msg, remedy="go back, and ask for it again")
 
 
-def forget(change: Shown | ShownTopic) -> bool:
+def forget(change: Shown | ShownTopic | ShownReplay) -> bool:
     """Forget a change that was shown; False if another request did that."""
     try:
         g.session.changes.remove(change)

@@ -12,6 +12,7 @@ from streamfactory.spi.masking import mask_userinfo
 from streamfactory.ui import pipelines as facts
 from streamfactory.ui.asked import first, note, number, paging, stream_name
 from streamfactory.ui.catalogue import catalogue
+from streamfactory.ui.letters import outstanding
 from streamfactory.ui.lookups import Answer
 from streamfactory.ui.mapping import link_text, links_of_catalogue, node_address
 from streamfactory.ui.plots import line_plot
@@ -146,8 +147,7 @@ def group() -> str:
 def dead_letters() -> str:
     """The streams of dead letters, or the newest dead letters of one."""
     if "stream" in request.args:
-        last = request.args.get("end") != "first"
-        return _sample_page("dead_letters.html", last=last)
+        return _letters_page()
     names, files = catalogue().names(), facts.pipelines(site().files)
     wanted: dict[Hashable, Any] = {
         ("configuration", name): partial(configuration, name) for name in names
@@ -227,7 +227,22 @@ def process() -> str:
 # --- parts ----------------------------------------------------------------------
 
 
-def _sample_page(template: str, *, last: bool) -> str:
+def _letters_page() -> str:
+    """Unresolved dead letters of a stream, or all; undecoded, those of a partition."""
+    name, to = stream_name(), request.args.get("to", "")
+    last, every = request.args.get("end") != "first", request.args.get("show") == "all"
+    known = Answer()
+    if request.args.get("as") != "raw":
+        known = site().lookups.ask(
+            ("outstanding", name, to, every, last),
+            partial(outstanding, name, to, every=every, last=last),
+            large=True,
+        )
+        note([known])
+    return _sample_page("dead_letters.html", last=last, known=known, to=to, every=every)
+
+
+def _sample_page(template: str, *, last: bool, **more: Any) -> str:
     name, raw = stream_name(), request.args.get("as") == "raw"
     answer = _ask({"partitions": partial(partitions, name)}, name)["partitions"]
     found = _value(answer, "partitions")
@@ -252,6 +267,7 @@ def _sample_page(template: str, *, last: bool) -> str:
         answer=shown,
         letters=_letters(answer=shown, newest_first=last),
         names=catalogue().names(),
+        **more,
     )
 
 
@@ -261,7 +277,7 @@ def _letters(answer: Answer, *, newest_first: bool) -> list[dict[str, Any]]:
         return []
     names = answer.value["columns"]
     found = [
-        {**dict(zip(names, row["cells"], strict=True)), "row_offset": row["offset"]}
+        {**dict(zip(names, row["cells"], strict=True)), "row_place": row["offset"]}
         for row in answer.value["rows"]
     ]
     return found[::-1] if newest_first else found

@@ -1,7 +1,7 @@
 """Streams as plug-ins, configured by strings, read by partition and offset.
 
 ``streamfactory.open("clicks")`` opens a stream of the catalogue for reading, `open_sink`
-for writing. `copy`, `publish` and `export` are whole jobs, `serve` runs a server,
+for writing. `copy`, `publish`, `export` and `replay_dead_letters` are whole jobs, `serve` runs a server,
 `metrics` counts what this process did; `serve_metrics` shows it to Prometheus, and
 `export_opentelemetry` sends it with traces to a collector,
 `push_table` lets a program push rows into a query of this process, and `engines` has
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         hookimpl,
     )
     from streamfactory.push.table import push_table
-    from streamfactory.transfer.jobs import copy, export, publish
+    from streamfactory.transfer.jobs import copy, export, publish, replay_dead_letters
     from streamfactory.wiring.metrics.endpoint import serve_metrics
     from streamfactory.wiring.metrics.opentelemetry import export_opentelemetry
     from streamfactory.wiring.metrics.snapshot import metrics
@@ -69,6 +69,7 @@ __all__ = [
     "open_sink",
     "publish",
     "push_table",
+    "replay_dead_letters",
     "serve",
     "serve_metrics",
 ]
@@ -88,6 +89,7 @@ _ELSEWHERE: Final = {
     "open_sink": ("streamfactory.wiring.streams.opening", "open_sink"),
     "publish": ("streamfactory.transfer.jobs", "publish"),
     "push_table": ("streamfactory.push.table", "push_table"),
+    "replay_dead_letters": ("streamfactory.transfer.jobs", "replay_dead_letters"),
     "serve": ("streamfactory.wiring.serving.process", "serve"),
     "serve_metrics": ("streamfactory.wiring.metrics.endpoint", "serve_metrics"),
 }

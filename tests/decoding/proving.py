@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -34,8 +35,8 @@ def prove(rounds: int, seed: int, place: Path) -> Verdict:
     while kills < rounds and turns < 3 * rounds:
         turns += 1
         # The moment of a kill is the test.
-        kills += _copy(environment, chance.uniform(0, 0.12))
-    assert not _copy(environment, None)
+        kills += _run(environment, chance.uniform(0, 0.12))
+    assert not _run(environment, None)
     verdict = Verdict(kills=kills)
     for found, wanted in (
         (column(place, "dead", "value"), Counter(bad)),
@@ -44,6 +45,37 @@ def prove(rounds: int, seed: int, place: Path) -> Verdict:
         verdict.lost += (wanted - found).total()
         verdict.twice += (found - wanted).total()
     return verdict
+
+
+def prove_replays(rounds: int, seed: int, place: Path) -> Verdict:
+    """Kill replays into a new target, in which other letters fail again each time.
+
+    Some letters are there twice, as two copies write them.
+    """
+    environment = {**os.environ, "STREAMFACTORY_STREAMS": str(place)}
+    bad, _ = _prepare(place, MESSAGES * rounds, environment)
+    assert not _run(environment, None)
+    shutil.rmtree(place / "topics" / "to")
+    assert not _run(environment, None)
+    define(place, "second", realtime__segment__flush__threshold__rows="5")
+    created = [sys.executable, "-m", "streamfactory", "topics", "create", "second"]
+    subprocess.run(
+        [*created, "--schema", "word string"],
+        check=True,
+        capture_output=True,
+        env=environment,
+    )
+    chance, kills, turns = random.Random(seed), 0, 0
+    while kills < rounds and turns < 3 * rounds:
+        turns += 1
+        # The moment of a kill is the test.
+        fails = str(chance.choice((2, 3, 5)))
+        kills += _run(environment, chance.uniform(0, 0.12), fails)
+    assert not _run(environment, None, "0")
+    found = column(place, "second", "word")
+    wanted = Counter(value.decode().strip("!") for value in bad)
+    lost, twice = (wanted - found).total(), (found - wanted).total()
+    return Verdict(kills=kills, lost=lost, twice=twice)
 
 
 def _prepare(
@@ -77,10 +109,10 @@ def _prepare(
     return bad, [value.decode() for value in values if not value.endswith(b"!")]
 
 
-def _copy(environment: Mapping[str, str], delay: float | None) -> bool:
-    """Run the copy; whether it was killed, that many seconds after it had begun."""
+def _run(environment: Mapping[str, str], delay: float | None, *arguments: str) -> bool:
+    """Run the child; whether it was killed, that many seconds after it had begun."""
     with subprocess.Popen(
-        [sys.executable, str(CHILD)],
+        [sys.executable, str(CHILD), *arguments],
         stdout=subprocess.PIPE,
         text=True,
         env=environment,

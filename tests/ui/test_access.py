@@ -416,11 +416,18 @@ def test_dead_letters_are_replayed_and_the_result_is_shown(
     browser.log_in()
     csrf = browser.csrf(browser.get("/dead-letters", stream="letters"))
     form = {"stream": "letters", "to": "good", "of": "", "csrf": csrf}
-    started = browser.ask("/actions/replay", form)
+    asked = browser.ask("/actions/replay", form)
+    assert asked.status == 200
+    assert "2 dead letters are unresolved" in asked.text
+    assert "The messages are written to good as they were" in asked.text
+    started = browser.ask("/actions/replay", confirmation(asked.text))
     assert started.status == 303
     text = browser.get(started.headers["Location"]).text
     assert '<p role="status">done' in text, text
     assert "<dt>Rows</dt><dd>2</dd>" in text
+    assert "nothing would be written" in browser.ask("/actions/replay", form).text
+    again = browser.ask("/actions/replay", confirmation(asked.text))
+    assert "not known any more" in again.text
     assert "replay of letters into good" in browser.get("/actions/jobs").text
     for name in ("nobody", ""):
         form["to"] = name

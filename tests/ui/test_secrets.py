@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from tests.checkpoints.conftest import Topic
 from tests.ui.conftest import TOKEN
+from tests.ui.test_access import confirmation
 
 from streamfactory.spi import ConnectionFailed
 from streamfactory.ui import actions, streams
@@ -104,13 +105,15 @@ def test_no_error_of_a_look_up_or_a_job_shows_a_secret(
         remedy = f"look at https://user:{LITERAL}@example.org/"
         raise ConnectionFailed(f"refused with {PLANTED!r}", remedy=remedy)
 
-    monkeypatch.setattr(streams, "Source", failing)
-    monkeypatch.setattr(actions, "open_replay", failing)
     browser = serve(token=TOKEN)
     browser.log_in()
     page = browser.get("/dead-letters", stream="letters")
     form = {"stream": "letters", "to": "clicks", "csrf": browser.csrf(page)}
-    job = browser.ask("/actions/replay", form).headers["Location"]
+    asked = browser.ask("/actions/replay", form)
+    monkeypatch.setattr(streams, "Source", failing)
+    monkeypatch.setattr(actions, "open_replay", failing)
+    confirmed = browser.ask("/actions/replay", confirmation(asked.text))
+    job = confirmed.headers["Location"]
     paths = [f"/messages?stream=safe&name=safe&{at}" for at in ("from=0", "as=raw")]
     texts = [browser.get(path).text for path in ("/stream?name=safe", *paths)]
     assert all("refused with &#39;***&#39;" in text for text in texts)
