@@ -26,13 +26,17 @@ def memory_bytes(rows: pa.RecordBatch) -> int:
     return int(rows.nbytes)
 
 
-def unshared(rows: pa.RecordBatch) -> pa.RecordBatch:
+def unshared(rows: pa.RecordBatch, *, foreign: bool = False) -> pa.RecordBatch:
     """Return rows whose memory nobody changes: what others may change is copied.
 
     Arrow does not know who else uses memory that can be changed, as that of a numpy
     array. Memory that cannot be, as that of a read message, is not copied.
+
+    Args:
+        rows: The rows.
+        foreign: Whether another library made their memory: it seems not to change.
     """
-    if not any(_is_mutable(column) for column in rows.columns):
+    if not foreign and not any(_is_mutable(column) for column in rows.columns):
         return rows
     if rows.get_total_buffer_size() <= 2 * memory_bytes(rows):
         return rows.copy_to(pa.default_cpu_memory_manager())

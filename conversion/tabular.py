@@ -28,6 +28,9 @@ class Rows(NamedTuple):
     batches: Iterable[pa.RecordBatch]
     inferred: frozenset[str] = frozenset()
     """Columns whose type Arrow inferred from their values."""
+    foreign: bool = False
+    """Whether another library made the memory: Arrow does not know who may change it,
+    as that of a numpy array below a frame."""
 
     @property
     def is_read_once(self) -> bool:
@@ -77,17 +80,35 @@ def _arrow_rows(data: Any) -> Rows | None:
         return _arrow_rows(data.to_reader())
     else:
         return None
+    _refuse_pointers(data)
     try:
         found = read(data)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+    except (pa.ArrowException, TypeError, ValueError) as error:
         msg = f"{type(data).__name__!r} cannot be read as rows: {error}"
         raise SchemaMismatch(msg, remedy=_TAKEN) from error
-    return Rows(found.schema, (found,) if isinstance(found, pa.RecordBatch) else found)
+    batches = (found,) if isinstance(found, pa.RecordBatch) else found
+    return Rows(found.schema, batches, foreign=True)
+
+
+def _library(data: object) -> str:
+    return type(data).__module__.partition(".")[0]
+
+
+def _refuse_pointers(data: Any) -> None:
+    """Refuse Python objects in a frame of Polars, which exports their addresses."""
+    if _library(data) != "polars" or not hasattr(data, "columns"):
+        return
+    for name, dtype in zip(data.columns, data.dtypes, strict=True):
+        if "Object" in str(dtype):
+            msg = f"column {name!r} has Python objects, the type {dtype} of Polars"
+            error = SchemaMismatch(msg, remedy="cast it to a type with values")
+            error.column = name
+            raise error
 
 
 def _objects_of(data: Any) -> frozenset[str]:
     """Return the columns of a pandas frame whose values are Python objects."""
-    if type(data).__module__.partition(".")[0] != "pandas":
+    if _library(data) != "pandas":
         return frozenset()
     return frozenset(
         str(name) for name, dtype in data.dtypes.items() if str(dtype) == "object"
@@ -101,7 +122,7 @@ def _rows_of_items(data: Iterable[Any]) -> Rows:
         found = _arrow_rows(first)
         if found is not None:
             rest = (batch for item in items for batch in _batches_of(item))
-            return Rows(found.schema, chain(found.batches, rest))
+            return Rows(found.schema, chain(found.batches, rest), foreign=True)
         records = columns_of_records(chain([first], items))
         if records is None:
             raise _refusal(first)
@@ -132,8 +153,12 @@ def _table_rows(columns: Mapping[Any, Any]) -> Rows:
         raise SchemaMismatch(msg)
     table = pa.table(arrays)
     given = (name for name, values in columns.items() if not _is_arrow(values))
+    owned = (list, tuple, pa.Array, pa.ChunkedArray)
     return Rows(
-        table.schema, table.to_batches(max_chunksize=_ROWS), frozenset(map(str, given))
+        table.schema,
+        table.to_batches(max_chunksize=_ROWS),
+        frozenset(map(str, given)),
+        foreign=not all(isinstance(values, owned) for values in columns.values()),
     )
 
 

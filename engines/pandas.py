@@ -177,7 +177,13 @@ class _Frames:
 
     def _alike(self, table: pa.Table, like: pd.DataFrame, begin: int) -> pd.DataFrame:
         """Return the rows with types and index of another frame."""
-        model = pa.Schema.from_pandas(like)
+        # pandas does not read the names of nested types back.
+        arrow = [
+            name
+            for name, dtype in like.dtypes.items()
+            if isinstance(dtype, self._pandas.ArrowDtype)
+        ]
+        model = pa.Schema.from_pandas(like.drop(columns=arrow))
         for number, field in enumerate(table.schema):
             at = model.get_field_index(field.name)
             kind = field.type if at < 0 else model.field(at).type
@@ -189,6 +195,9 @@ class _Frames:
             frame = frame.set_axis(self._continued(like.index, begin, len(frame)))
         for name in frame.columns.intersection(like.columns):
             dtype = like[name].dtype
+            if name in arrow:
+                frame[name] = self._arrow(table.column(name), name, dtype, frame.index)
+                continue
             if str(dtype) == "object" and pa.types.is_nested(
                 table.schema.field(name).type
             ):
@@ -215,8 +224,23 @@ class _Frames:
             with suppress(TypeError, ValueError):
                 cast = column.astype(dtype)
         if cast is None or not (cast.isna() == column.isna()).all():
-            msg = f"column {column.name!r} has values that are not in the type {dtype} "
-            msg += "of the frame `like`"
-            remedy = "pass like= a frame with another type of it"
-            raise SchemaMismatch(msg, stream=self._stream, remedy=remedy)
+            raise self._unlike(column.name, dtype)
         return cast
+
+    def _arrow(
+        self, column: pa.ChunkedArray, name: str, dtype: Any, index: Any
+    ) -> pd.Series[Any]:
+        """Return a column in a type of Arrow."""
+        try:
+            values = column.cast(dtype.pyarrow_dtype)
+        except pa.ArrowException as error:
+            raise self._unlike(name, dtype) from error
+        array = self._pandas.arrays.ArrowExtensionArray(values)
+        series: pd.Series[Any] = self._pandas.Series(array, index)
+        return series
+
+    def _unlike(self, name: object, dtype: object) -> SchemaMismatch:
+        msg = f"column {name!r} has values that are not in the type {dtype} "
+        msg += "of the frame `like`"
+        remedy = "pass like= a frame with another type of it"
+        return SchemaMismatch(msg, stream=self._stream, remedy=remedy)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 pandas = streamfactory.engines.pandas
 
 LARGE = 2**53 + 1
+ARROW = pd.ArrowDtype
 EVERY = pd.DataFrame(
     {
         "zone": pd.to_datetime(["2026-01-01", "2026-06-01", None]).tz_localize(
@@ -40,6 +41,11 @@ EVERY = pd.DataFrame(
         "duration": pd.to_timedelta(["1s", None, "2s"]),
         "price": [Decimal("1.25"), None, Decimal("3.50")],
         "list": [[LARGE, None], None, []],
+        "arrow list": pd.Series([[1], None, []], dtype=ARROW(pa.list_(pa.int8()))),
+        "arrow zone": pd.Series(
+            [pd.Timestamp("2026-01-01", tz="Asia/Tokyo"), None, None],
+            dtype=ARROW(pa.timestamp("us", "Asia/Tokyo")),
+        ),
     }
 )
 FRAMES = {

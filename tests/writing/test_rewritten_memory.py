@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import uuid
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -60,6 +62,38 @@ def test_memory_that_is_used_again_does_not_change_written_rows(
         buffer[:] = 9
         committer.commit(0, [writer.commit()])
     assert values(stream) == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame, dict, "reader"])
+def test_frames_over_memory_that_is_used_again_do_not_change_written_rows(
+    frame: Any, tmp_path: Path
+) -> None:
+    stream = {
+        "streamType": "file",
+        "stream.file.path": str(tmp_path),
+        "stream.file.topic.name": "frames",
+    }
+    buffer = np.zeros((3, 1), np.int64)
+    schema = pa.schema([("n", pa.int64())])
+    if frame == "reader":
+        table = pa.table({"n": pa.array(buffer[:, 0])})
+    elif frame is pd.DataFrame:
+        table = pd.DataFrame(buffer, columns=["n"], copy=False)
+    elif frame is dict:
+        table = {"n": pd.DataFrame(buffer, columns=["n"], copy=False)["n"]}
+    else:
+        table = pl.from_numpy(buffer, schema=["n"], orient="row")
+    with (
+        streamfactory.open_sink(stream) as sink,
+        closing(sink.writer(schema)) as writer,
+        sink.committer() as committer,
+    ):
+        for n in range(3):
+            buffer[:] = n
+            writer.write(table.to_reader() if frame == "reader" else table)
+        buffer[:] = 9
+        committer.commit(0, [writer.commit()])
+    assert values(stream) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
 
 def test_committed_rows_do_not_change_with_the_memory_of_a_put(

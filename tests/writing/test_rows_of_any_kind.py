@@ -199,3 +199,18 @@ def test_a_reader_is_written_whole_after_another_process_put_as_the_writer(
         batches = pa.table({"id": [2, 3]}).to_batches(max_chunksize=1)
         one.put(iter(batches), writer_id="w")
     assert sorted(_read(where)["id"].to_pylist()) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pd.DataFrame([[1, 2]], columns=["a", "a"]),
+        pd.DataFrame({"a": [1j]}),
+        pd.DataFrame({"a": pd.arrays.SparseArray([0, 1])}),
+        pl.DataFrame({"a": pl.Series([object()], dtype=pl.Object)}),
+    ],
+    ids=["twice", "complex", "sparse", "objects"],
+)
+def test_a_frame_that_arrow_cannot_read_is_refused(frame: Any) -> None:
+    with streamfactory.open_sink(_stream()) as sink, pytest.raises(SchemaMismatch):
+        sink.put(frame)

@@ -400,8 +400,7 @@ class Sink(Closing):
                     # A stream that stores nothing may hold the rows beyond this call.
                     shared=not self.claims.durable,
                 ) as writer:
-                    for batch in rows.batches:
-                        writer.write(batch)
+                    writer.write(rows)
                     staged = [writer.commit()]
                     written = committer.commit(number, staged, source_position)
             if writer_id is not None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from streamfactory.conversion.arrays import memory_bytes, unshared
 from streamfactory.conversion.conform import Conformer, conform
-from streamfactory.conversion.tabular import rows_of
+from streamfactory.conversion.tabular import Rows, rows_of
 from streamfactory.spi import (
     ClosedError,
     CommitMessage,
@@ -164,10 +164,10 @@ class Writer(Closing):
         """
         with self._busy:
             self._check_open()
-            is_batch = isinstance(rows, pa.RecordBatch)
-            for batch in (rows,) if is_batch else rows_of(rows).batches:
+            found = rows if isinstance(rows, Rows) else rows_of(rows)
+            for batch in found.batches:
                 with self._timing:
-                    self._take(batch)
+                    self._take(batch, foreign=found.foreign)
 
     def commit(self) -> CommitMessage:
         """End the attempt; pass the returned message to the committer.
@@ -248,9 +248,9 @@ class Writer(Closing):
             text += "the committer; or abort()"
             warnings.warn(text, ResourceWarning, stacklevel=3, source=self)
 
-    def _take(self, rows: pa.RecordBatch) -> None:
+    def _take(self, rows: pa.RecordBatch, *, foreign: bool) -> None:
         if self._shared:
-            rows = unshared(rows)
+            rows = unshared(rows, foreign=foreign)
         try:
             parcel, deleted = self._unpacked(rows)
             if deleted is None:
