@@ -48,7 +48,14 @@ def make(harness: PostgresHarness, client: Any, columns: str) -> dict[str, str]:
     client.execute(f"DROP TABLE {harness.topic}")
     client.execute(f"CREATE TABLE {harness.topic} ({columns}, _offset bigint UNIQUE)")
     client.execute(layout.adopt(harness.topic, "_offset", "streamfactory"))
-    return dict(harness.properties())
+    return without_columns(harness)
+
+
+def without_columns(harness: PostgresHarness) -> dict[str, str]:
+    """The configuration of a table that has other columns than the harness'."""
+    given = harness.properties()
+    names = ("stream.postgres.columns", "stream.postgres.timestamp.column")
+    return {key: value for key, value in given.items() if key not in names}
 
 
 def begun(harness: PostgresHarness, number: int) -> Any:
@@ -212,7 +219,7 @@ def keyed(harness: PostgresHarness, client: Any) -> dict[str, str]:
     client.execute(f"CREATE TABLE {harness.topic} (id bigint PRIMARY KEY, name text)")
     keys = {"key.columns": "id", "change.column": "_change"}
     options = {f"stream.postgres.{key}": value for key, value in keys.items()}
-    return {**harness.properties(), **options}
+    return {**without_columns(harness), **options}
 
 
 def held(harness: PostgresHarness, client: Any) -> list[tuple[int, str]]:

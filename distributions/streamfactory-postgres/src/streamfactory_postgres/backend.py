@@ -122,6 +122,12 @@ def streamfactory_backend() -> spi.Backend:
             ),
             *CONNECTION,
             spi.Option(
+                "columns",
+                "Columns that are read and written; by default all. Others get their "
+                "default value where rows are written.",
+                spi.LIST,
+            ),
+            spi.Option(
                 "offset.column",
                 "Column that numbers the rows in the order of decided transactions.",
                 default="_offset",

@@ -67,6 +67,8 @@ class Table:
     relation: int
     """Its object id: another one after it was recreated."""
     columns: Sequence[Column]
+    chosen: Sequence[str] | None
+    """Those that are read and written; None for all."""
 
     def has(self, name: str) -> bool:
         """Whether it has a column."""
@@ -74,20 +76,34 @@ class Table:
 
     def readable(self, offset: str) -> pa.Schema:
         """The schema of its rows as readers get them."""
-        return _schema([c for c in self.columns if c.name != offset])
+        return _schema(self._used(offset))
 
     def writable(self, offset: str) -> pa.Schema:
         """The schema of the rows that writers pass."""
-        return _schema(
-            [c for c in self.columns if c.name != offset and not c.generated]
-        )
+        return _schema([c for c in self._used(offset) if not c.generated])
+
+    def _used(self, offset: str) -> list[Column]:
+        names = self.chosen
+        return [
+            column
+            for column in self.columns
+            if column.name != offset and (names is None or column.name in names)
+        ]
 
 
-def describe(connection: Connection, topic: str) -> Table:
+def describe(
+    connection: Connection, topic: str, chosen: Sequence[str] | None = None
+) -> Table:
     """Look up a table.
+
+    Args:
+        connection: To the database.
+        topic: The table.
+        chosen: Its columns that are used; None for all.
 
     Raises:
         spi.TopicNotFound: permanent.
+        spi.SchemaMismatch: permanent; it lacks a column that is used.
     """
     found = connection.execute(
         """
@@ -107,7 +123,10 @@ ORDER BY a.attnum
         Column(name, _arrow(kind, modifier), nullable, generated)
         for _, name, kind, modifier, nullable, generated in found
     ]
-    return Table(found[0][0], columns)
+    if missing := set(chosen or ()) - {column.name for column in columns}:
+        msg = f"table {topic!r} has no column {min(missing)!r}"
+        raise spi.SchemaMismatch(msg, remedy="correct the option columns")
+    return Table(found[0][0], columns, chosen)
 
 
 def type_name(column: pa.Field) -> str:

@@ -55,6 +55,8 @@ class PostgresHarness:
         return {
             "streamType": "postgres",
             "stream.postgres.topic.name": self.topic,
+            "stream.postgres.columns": "number",
+            "stream.postgres.timestamp.column": "at",
             **self._running().properties(),
         }
 
@@ -62,7 +64,7 @@ class PostgresHarness:
         return [0]
 
     def write(self, partition: int, numbers: Sequence[int]) -> None:
-        insert = sql.SQL("INSERT INTO {} SELECT * FROM unnest(%s::bigint[])")
+        insert = sql.SQL("INSERT INTO {} (number) SELECT * FROM unnest(%s::bigint[])")
         notify = sql.SQL("SELECT pg_notify('streamfactory_' || %s::regclass::oid, '')")
         with self._running().connect() as connection, connection.transaction():
             table = sql.Identifier(self.topic)
@@ -122,7 +124,8 @@ class PostgresHarness:
         with self._running().connect() as connection:
             connection.execute(layout.state("streamfactory"))
             create = (
-                "CREATE TABLE {} (number bigint NOT NULL, _offset bigint PRIMARY KEY)"
+                "CREATE TABLE {} (number bigint NOT NULL, _offset bigint PRIMARY KEY, "
+                "at timestamptz DEFAULT clock_timestamp())"
             )
             connection.execute(sql.SQL(create).format(sql.Identifier(self.topic)))
             connection.execute(layout.adopt(self.topic, "_offset", "streamfactory"))

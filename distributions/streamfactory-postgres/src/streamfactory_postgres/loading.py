@@ -95,7 +95,7 @@ class Load:
         self.connection.close()
 
     def _open(self, config: spi.StreamConfig, context: spi.WriteContext) -> None:
-        table = columns.describe(self.connection, config.topic)
+        table = columns.describe(self.connection, config.topic, config.get("columns"))
         offset: str = config["offset.column"]
         self._base = 0
         if self.is_direct and not config.given("key.columns"):

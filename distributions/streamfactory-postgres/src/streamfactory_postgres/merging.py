@@ -31,7 +31,9 @@ def merge(
     keys: list[str] = list(config["key.columns"])
     change: str | None = config.get("change.column")
     _check(connection, source, rows, keys, change)
-    names = columns.describe(connection, config.topic).writable(config["offset.column"])
+    names = columns.describe(connection, config.topic, config.get("columns")).writable(
+        config["offset.column"]
+    )
     kind = sql.SQL("NULL::text") if change is None else sql.Identifier(change)
     last = sql.SQL(
         "SELECT DISTINCT ON ({keys}) *, {kind} IN ({removes}) AS _removes "

@@ -85,6 +85,18 @@ def _earliest(
     )
 
 
+class _Full(Exception):
+    """More bytes came than a result may have.
+
+    Args:
+        rows: How many to read instead.
+    """
+
+    def __init__(self, rows: int) -> None:
+        super().__init__(rows)
+        self.rows = rows
+
+
 class TableConsumer(spi.PartitionLevelConsumer):
     """Reads one table, on a connection of its own."""
 
@@ -107,7 +119,9 @@ class TableConsumer(spi.PartitionLevelConsumer):
             self._wake.close()
             raise
         try:
-            table = columns.describe(self._connection, self._topic)
+            table = columns.describe(
+                self._connection, self._topic, config.get("columns")
+            )
             self._schema = _fields(table.readable(self._offset), fields)
             self._connection.add_notify_handler(self._on_notify)
             name = sql.Identifier(layout.channel(table.relation))
@@ -139,6 +153,15 @@ class TableConsumer(spi.PartitionLevelConsumer):
         self._wake.close()
 
     def _read(
+        self, start: int, end: int | None, limits: spi.FetchLimits
+    ) -> spi.Fetched:
+        try:
+            return self._read_whole(start, end, limits)
+        except _Full as full:
+            self._rows = full.rows
+            return self._read_whole(start, end, limits)
+
+    def _read_whole(
         self, start: int, end: int | None, limits: spi.FetchLimits
     ) -> spi.Fetched:
         # One transaction: the first query locks the table against being replaced.
@@ -192,8 +215,8 @@ class TableConsumer(spi.PartitionLevelConsumer):
             for part in copy:  # a row each
                 parts.append(part)
                 size += len(part)
-                if size >= limits.max_bytes:
-                    break
+                if size > 2 * limits.max_bytes and 1 < len(parts) < wanted:
+                    raise _Full(max(1, len(parts) // 2))  # rows grew: fewer of them
         if not parts:
             return None, None, 0
         self._rows = _rows_for(limits.max_bytes, len(parts), size)
@@ -234,7 +257,7 @@ class TableMetadata(spi.MetadataProvider):
 
     def fetch_schema(self, topic: str) -> pa.Schema:
         with self._connections.borrow() as connection:
-            table = columns.describe(connection, topic)
+            table = columns.describe(connection, topic, self._config.get("columns"))
         return table.readable(self._config["offset.column"])
 
     def fetch_topics(self) -> Sequence[str]:

@@ -313,9 +313,9 @@ class TableProducerFactory(spi.ProducerFactory):
 
     def fetch_schema(self, topic: str) -> pa.Schema:
         with self.connections.borrow() as connection:
-            schema = columns.describe(connection, topic).writable(
-                self.config["offset.column"]
-            )
+            schema = columns.describe(
+                connection, topic, self.config.get("columns")
+            ).writable(self.config["offset.column"])
         change = self.config.get("change.column")
         if change is not None and change not in schema.names:
             schema = schema.append(pa.field(change, pa.string()))
@@ -346,7 +346,7 @@ def append(
         spi.CorruptData: data_loss; staged rows are missing: the server has crashed
             since, and empties unlogged tables.
     """
-    table = columns.describe(connection, config.topic)
+    table = columns.describe(connection, config.topic, config.get("columns"))
     offset: str = config["offset.column"]
     names = [sql.Identifier(name) for name in table.writable(offset).names]
     target, values = list(names), list[sql.Composable](names)
