@@ -1,0 +1,123 @@
+"""Connections of a factory: made from a configuration, never shared by forks."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import psycopg
+from streamfactory import spi
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+_SESSION: Final = (
+    "-c timezone=UTC -c datestyle=ISO -c intervalstyle=iso_8601 "
+    "-c bytea_output=hex -c extra_float_digits=1 -c client_encoding=UTF8 "
+    "-c default_transaction_isolation=read\\ committed"
+)
+"""Values come as text: these settings make it the same text in every database."""
+_INHERITED: list[Any] = []
+"""Connections of a parent process: closing one would end the parent's session."""
+
+
+def connect(config: spi.StreamConfig, *, autocommit: bool = True) -> Connection:
+    """Open a connection to the server of a configuration.
+
+    Raises:
+        psycopg.OperationalError: The server is unreachable or refuses the login.
+    """
+    host, _, port = config["address"].rpartition(":")
+    timeout: int = config["connection.timeout.millis"]
+    return psycopg.connect(
+        host=host.strip("[]"),
+        port=int(port),
+        dbname=config["database"],
+        user=config.get("user"),
+        password=config["password"] if config.given("password") else None,
+        sslmode=config["tls"],
+        sslrootcert=config.get("tls.ca.file"),
+        # libpq counts seconds, and takes 1 for 2.
+        connect_timeout=max(1, timeout // 1000),
+        tcp_user_timeout=timeout,
+        application_name=f"streamfactory {config.topic}"[:63],
+        options=_SESSION,
+        autocommit=autocommit,
+        # A prepared plan would outlive a table that is recreated.
+        prepare_threshold=None,
+    )
+
+
+class Connections:
+    """Idle connections of a factory, for short calls. Thread-safe.
+
+    Args:
+        config: The stream's configuration.
+    """
+
+    def __init__(self, config: spi.StreamConfig) -> None:
+        self._config = config
+        self._lock = threading.Lock()
+        self._idle: list[Connection] = []
+        self._process = os.getpid()
+        self._closed = False
+
+    @contextmanager
+    def borrow(self) -> Iterator[Connection]:
+        """Use a connection in autocommit mode; after an error it is closed.
+
+        A statement ends after ``connection.timeout.millis``.
+        """
+        connection = self.take()
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        self.give(connection)
+
+    def take(self) -> Connection:
+        """An idle connection, or a new one. The caller closes it or gives it back."""
+        # A lock that a fork inherited may be held for ever: the child makes its own.
+        if self._process != os.getpid():
+            self._lock = threading.Lock()
+        with self._lock:
+            self._keep_inherited()
+            self._closed = False
+            connection = self._idle.pop() if self._idle else None
+        if connection is not None:
+            if not connection.closed:
+                return connection
+            connection.close()
+        made = connect(self._config)
+        try:
+            timeout = self._config["connection.timeout.millis"]
+            made.execute(f"SET statement_timeout = {int(timeout)}")
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+    def give(self, connection: Connection) -> None:
+        """Keep a connection without a transaction for later calls."""
+        with self._lock:
+            if not self._closed and self._process == os.getpid():
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def close(self) -> None:
+        """Close all idle connections; twice is allowed."""
+        with self._lock:
+            self._closed = True
+            self._keep_inherited()
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _keep_inherited(self) -> None:
+        if self._process != os.getpid():
+            _INHERITED.append(self._idle)
+            self._idle, self._process = [], os.getpid()

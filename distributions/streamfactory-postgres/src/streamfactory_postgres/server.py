@@ -1,0 +1,234 @@
+"""A PostgreSQL for tests: made in a folder, started, stopped, ended with its process.
+
+``initdb`` and ``postgres`` are looked for on the path, and where Debian's packages put
+them. They refuse to run as root: root starts them as ``postgres`` or ``nobody``.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import psycopg
+
+PASSWORD: Final = "harness-secret"
+USER: Final = "harness"
+_START: Final = 60.0
+"""Seconds in which a server has to answer."""
+_SUPERVISOR: Final = """
+while read -r word; do
+  if [ "$word" = start ]; then
+    "$@" >>server.log 2>&1 &
+  else
+    kill -INT $!
+    wait $!
+    echo stopped
+  fi
+done
+kill -INT $!
+wait $!
+"""
+"""A shell that starts and stops the server as it reads, and ends it with this process,
+however that ends. SIGINT: the server ends open sessions."""
+
+
+class Unavailable(RuntimeError):
+    """There is no PostgreSQL on this machine, or no user that may run it."""
+
+
+class Server:
+    """A server with a password, on a free port.
+
+    Args:
+        folder: Where its data lies.
+        settings: Of the server, beside those of a test.
+    """
+
+    def __init__(self, folder: Path, **settings: str) -> None:
+        self._programs = programs()
+        self._run_as = _user()
+        self._data = folder / "data"
+        self._settings = settings
+        self._port = 0
+        self._shell: subprocess.Popen[str] | None = None
+
+    @property
+    def address(self) -> str:
+        """Where it is."""
+        return f"127.0.0.1:{self._port}"
+
+    def properties(self, kind: str = "postgres") -> Mapping[str, str]:
+        """Options of a stream type that lead to it."""
+        return {
+            f"stream.{kind}.address": self.address,
+            f"stream.{kind}.database": "postgres",
+            f"stream.{kind}.user": USER,
+            f"stream.{kind}.password": PASSWORD,
+            f"stream.{kind}.tls": "disable",
+        }
+
+    def connect(self) -> psycopg.Connection[tuple[object, ...]]:
+        """A client of the server, in autocommit mode."""
+        host, _, port = self.address.rpartition(":")
+        return psycopg.connect(
+            host=host,
+            port=int(port),
+            user=USER,
+            password=PASSWORD,
+            dbname="postgres",
+            sslmode="disable",
+            connect_timeout=10,
+            options="-c lock_timeout=20s",
+            autocommit=True,
+        )
+
+    def start(self) -> None:
+        """Start it: the first time on a free port, and then on the same."""
+        if self._shell is not None:
+            self._say("start")
+            if not self._await():
+                msg = f"another program listens on {self.address} now"
+                raise RuntimeError(msg)
+            return
+        self._initialize()
+        while True:
+            (self._data / "server.log").write_text("")
+            if self._run_as is not None:
+                os.chown(self._data / "server.log", *self._run_as)
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                self._port = free.getsockname()[1]
+            self._shell = subprocess.Popen(
+                ["sh", "-c", _SUPERVISOR, "sh", *self._command()],
+                cwd=self._data,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                **self._identity(),  # type: ignore[call-overload]
+            )
+            self._say("start")
+            if self._await():
+                return
+            self.close()  # another program took the port meanwhile
+
+    def stop(self) -> None:
+        """End it and its sessions; what it has stored stays."""
+        assert self._shell is not None
+        assert self._shell.stdout is not None
+        self._say("stop")
+        self._shell.stdout.readline()
+
+    def close(self) -> None:
+        """End it for good; twice is allowed."""
+        shell, self._shell = self._shell, None
+        if shell is not None:
+            shell.communicate()
+
+    def _identity(self) -> Mapping[str, object]:
+        if self._run_as is None:
+            return {}
+        user, group = self._run_as
+        return {"user": user, "group": group, "extra_groups": ()}
+
+    def _initialize(self) -> None:
+        self._data.mkdir(mode=0o700)
+        if self._run_as is not None:
+            os.chown(self._data, *self._run_as)
+            for folder in self._data.parents:
+                if not folder.stat().st_mode & 0o001:
+                    folder.chmod(folder.stat().st_mode | 0o011)
+        secret = self._data.with_name("password")
+        secret.write_text(PASSWORD)
+        secret.chmod(0o644)
+        done = subprocess.run(
+            [
+                *(str(self._programs / "initdb"), "-D", str(self._data), "--no-sync"),
+                *("-U", USER, "--auth", "scram-sha-256", "--pwfile", str(secret)),
+                *("-E", "UTF8", "--locale", "C", "--no-instructions"),
+            ],
+            cwd="/",
+            capture_output=True,
+            text=True,
+            check=False,
+            **self._identity(),  # type: ignore[call-overload]
+        )
+        secret.unlink()
+        if done.returncode:
+            msg = f"initdb failed: {done.stderr.strip()[-500:]}"
+            raise RuntimeError(msg)
+
+    def _command(self) -> list[str]:
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(self._port),
+            "unix_socket_directories": "",
+            "wal_level": "logical",
+            "max_connections": "200",
+            "shared_buffers": "32MB",
+            # A restart finds all that was written; power may fail.
+            "fsync": "off",
+            "log_min_messages": "warning",
+            **self._settings,
+        }
+        flags = [part for k, v in settings.items() for part in ("-c", f"{k}={v}")]
+        return [str(self._programs / "postgres"), "-D", str(self._data), *flags]
+
+    def _say(self, word: str) -> None:
+        assert self._shell is not None
+        assert self._shell.stdin is not None
+        self._shell.stdin.write(f"{word}\n")
+        self._shell.stdin.flush()
+
+    def _await(self) -> bool:
+        """Wait until it answers; False where its port is taken."""
+        deadline = time.monotonic() + _START
+        while True:
+            try:
+                self.connect().close()
+                return True
+            except psycopg.OperationalError:
+                pass
+            log = (self._data / "server.log").read_text(errors="replace")
+            if "address already in use" in log.lower():
+                return False
+            if time.monotonic() > deadline:
+                msg = f"postgres does not start: {log[-2000:]}"
+                raise RuntimeError(msg)
+            time.sleep(0.02)
+
+
+def programs() -> Path:
+    """The folder with the programs of a server.
+
+    Raises:
+        Unavailable: There is none.
+    """
+    found = shutil.which("initdb")
+    if found is not None and shutil.which("postgres") is not None:
+        return Path(found).resolve().parent
+    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if not installed:
+        msg = "the programs initdb and postgres are not installed (Debian: postgresql)"
+        raise Unavailable(msg)
+    return installed[-1].parent
+
+
+def _user() -> tuple[int, int] | None:
+    """Whom root starts the server as; None for anybody else."""
+    if os.geteuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return entry.pw_uid, entry.pw_gid
+    msg = "PostgreSQL does not run as root, and there is no user postgres or nobody"
+    raise Unavailable(msg)
