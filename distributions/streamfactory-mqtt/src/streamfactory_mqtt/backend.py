@@ -139,7 +139,7 @@ def streamfactory_backend() -> spi.Backend:
                 "How long the broker keeps a session without a connection.",
                 spi.PERIOD,
                 default="7d",
-                minimum=0,
+                minimum=1000,
                 maximum=(2**32 - 2) * 1000,
                 applies=_READ,
             ),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import uuid
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -26,79 +27,73 @@ class Kept:
     acknowledged: int = 0
     """Offset before which all messages were acknowledged; published before they are."""
     unused: int = 0
-    """Offset at or after which no message was handed out."""
+    """Offset at or after which no message was handed out; 0 before the first session."""
+
+    def to_json(self) -> bytes:
+        """The content of a message."""
+        return json.dumps(asdict(self)).encode()
 
 
-class Positions:
+class Positions(Client):
     """The retained messages of the sessions of a ``client.id``. Thread-safe.
+
+    It only reads: a session keeps its position over its own connection, which the broker
+    closes when another process takes the session over.
 
     Args:
         config: The stream's configuration.
     """
 
     def __init__(self, config: spi.StreamConfig) -> None:
-        self._config = config
-        self._prefix = f"{config['position.topic']}/{config['client.id']}"
+        super().__init__(config)
+        self.prefix = f"{config['position.topic']}/{config['client.id']}"
         self._found: dict[str, Kept] = {}
-        self._read = threading.Event()
-        self._probe = uuid.uuid4().bytes
-        self._client: Client | None = None
+        self._probe = f"probe-{uuid.uuid4().hex}"
+        self._lock = threading.Condition()
+        self._answered = self._asked = 0
+        self.paho.on_message = self._on_message
 
-    def open(self) -> None:
-        """Read what is kept.
+    def connected(self, session_present: bool) -> bool:
+        self.paho.subscribe(f"{self.prefix}/#", qos=1)
+        return True
+
+    def fetch(self, names: Iterable[str]) -> list[Kept]:
+        """What is kept of sessions now; of a new one its incarnation, from now on.
 
         Raises:
-            StreamError: The broker cannot be used; nothing is left open.
+            StreamError: The broker cannot be used.
         """
-        client = Client(self._config)
-        client.paho.on_message = self._on_message
-        client.open(clean=True)
-        try:
-            client.paho.subscribe(f"{self._prefix}/#", qos=1)
-            # A broker sends retained messages before those that are published later.
-            client.publish(f"{self._prefix}/probe", self._probe)
-            if not self._read.wait(client.timeout):
-                msg = f"nothing is received from {self._prefix}/#"
+        self._refresh()
+        kept = []
+        for name in names:
+            if name not in self._found:
+                new = Kept(uuid.uuid4().hex)
+                self.publish(f"{self.prefix}/{name}", new.to_json(), retain=True)
+                self._found.setdefault(name, new)
+            kept.append(self._found[name])
+        return kept
+
+    def _refresh(self) -> None:
+        self.wait()
+        with self._lock:
+            self._asked += 1
+            asked = self._asked
+        # A broker sends retained messages before those that are published later.
+        self.publish(f"{self.prefix}/{self._probe}", str(asked).encode())
+        with self._lock:
+            if not self._lock.wait_for(lambda: self._answered >= asked, self.timeout):
+                msg = f"nothing is received from {self.prefix}/#"
                 remedy = "allow this user to publish and subscribe there"
                 raise spi.NotAuthorized(msg, remedy=remedy)
-            client.paho.unsubscribe(f"{self._prefix}/#")
-        except BaseException:
-            client.close()
-            raise
-        self._client = client
-
-    def get(self, name: str) -> Kept | None:
-        """What is kept of a session."""
-        return self._found.get(name)
-
-    def put(self, name: str, kept: Kept) -> None:
-        """Keep it; returns when the broker has it.
-
-        Raises:
-            StreamError: It is not sure that the broker has it.
-        """
-        assert self._client is not None
-        self._client.wait()
-        text = json.dumps(asdict(kept)).encode()
-        self._client.publish(f"{self._prefix}/{name}", text, retain=True)
-        self._found[name] = kept
-
-    def close(self) -> None:
-        """Close the connection."""
-        if self._client is not None:
-            self._client.close()
 
     def _on_message(self, _: Any, __: Any, message: Any) -> None:
-        name = message.topic.rpartition("/")[2]
-        if self._read.is_set():
-            return
-        if name == "probe":
-            if message.payload == self._probe:
-                self._read.set()
-            return
-        kept = _parse(message.payload)
-        if kept is not None:
-            self._found[name] = kept
+        name, kept = message.topic.rpartition("/")[2], _parse(message.payload)
+        with self._lock:
+            if name == self._probe:
+                self._answered = max(self._answered, int(message.payload))
+                self._lock.notify_all()
+            elif kept is not None:
+                self._found[name] = kept
 
 
 def _parse(payload: bytes) -> Kept | None:

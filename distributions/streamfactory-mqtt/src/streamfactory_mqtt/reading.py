@@ -11,7 +11,13 @@ import pyarrow as pa
 from streamfactory import spi
 
 from streamfactory_mqtt.positions import Positions
-from streamfactory_mqtt.session import Entry, Session, user_properties
+from streamfactory_mqtt.session import (
+    Entry,
+    Session,
+    session_name,
+    subscription,
+    user_properties,
+)
 
 
 class MqttConsumer(spi.PartitionLevelConsumer):
@@ -62,13 +68,12 @@ class MqttMetadata(spi.MetadataProvider):
     def fetch_partitions(
         self, topics: Sequence[str], known: Collection[spi.Partition]
     ) -> Sequence[spi.PartitionInfo]:
-        infos = []
-        for partition in self._factory.partitions:
-            incarnation, earliest = self._factory.session(partition).state()
-            infos.append(
-                spi.PartitionInfo(partition, earliest, None, incarnation=incarnation)
-            )
-        return infos
+        return self._factory.states(self._factory.partitions)
+
+    def fetch_bounds(
+        self, partitions: Collection[spi.Partition]
+    ) -> Sequence[spi.PartitionInfo]:
+        return self._factory.states([*partitions])
 
     def fetch_partition_count(self, topic: str) -> int:
         return len(self._factory.partitions)
@@ -104,20 +109,56 @@ class MqttConsumerFactory(spi.ConsumerFactory):
         if partition not in self.partitions:
             msg = f"there are {len(self.partitions)} filters, and so many partitions"
             raise spi.TopicNotFound(msg, partition=partition)
+        with self._own():
+            held = self._sessions.get(partition)
+            if held is not None and held.error is not None:
+                # Another process took it over, or the broker refused it for a while.
+                del self._sessions[partition]
+                held.close()
+            if partition not in self._sessions:
+                session = Session(self.config, partition, self._opened())
+                session.start()
+                self._sessions[partition] = session
+            return self._sessions[partition]
+
+    def states(self, partitions: Sequence[spi.Partition]) -> list[spi.PartitionInfo]:
+        """Where sessions are, without taking over those of other processes.
+
+        Raises:
+            StreamError: The broker cannot be used.
+        """
+        with self._own():
+            names = [session_name(subscription(self.config, p)) for p in partitions]
+            kept = self._opened().fetch(names)
+            states = [(each.incarnation, each.acknowledged) for each in kept]
+            for number, partition in enumerate(partitions):
+                held = self._sessions.get(partition)
+                if held is not None and held.error is None:
+                    states[number] = held.state()
+        return [
+            spi.PartitionInfo(partition, earliest, None, incarnation=incarnation)
+            for partition, (incarnation, earliest) in zip(
+                partitions, states, strict=True
+            )
+        ]
+
+    def _own(self) -> threading.Lock:
+        """The lock of this process; a child that was forked has its own connections."""
         if self._process != os.getpid():
             self._inherited += [self._positions, self._sessions, self._lock]
             self._positions, self._sessions = None, {}
             self._process, self._lock = os.getpid(), threading.Lock()
-        with self._lock:
-            if self._positions is None:
-                positions = Positions(self.config)
-                positions.open()
-                self._positions = positions
-            if partition not in self._sessions:
-                session = Session(self.config, partition, self._positions)
-                session.start()
-                self._sessions[partition] = session
-            return self._sessions[partition]
+        return self._lock
+
+    def _opened(self) -> Positions:
+        if self._positions is not None and self._positions.error is not None:
+            self._positions.close()
+            self._positions = None
+        if self._positions is None:
+            positions = Positions(self.config)
+            positions.open(clean=True)
+            self._positions = positions
+        return self._positions
 
     def create_partition_level_consumer(
         self,

@@ -61,30 +61,28 @@ class Session(Client):
     Args:
         config: The stream's configuration.
         partition: Its partition.
-        positions: Where its position is kept; opened.
+        positions: Where its position is read; opened.
     """
 
     def __init__(
         self, config: spi.StreamConfig, partition: spi.Partition, positions: Positions
     ) -> None:
-        self._filter = config["filters"][partition.id]
-        if config.given("shared.group"):
-            self._filter = f"$share/{config['shared.group']}/{self._filter}"
-        self._name = hashlib.sha256(self._filter.encode()).hexdigest()[:8]
+        self._filter = subscription(config, partition)
+        self._name = session_name(self._filter)
         self._stored = config["acknowledge"] == "stored"
         super().__init__(
             config, f"{config['client.id']}-{self._name}", manual=self._stored
         )
         self.paho.on_message = self._on_message
-        self._partition, self._positions = partition, positions
+        self._partition = partition
+        self._place = f"{positions.prefix}/{self._name}"
         self._qos = int(config["qos"])
         self._retained = _RETAINED[config["retained"]]
         self._window: int = config["receive.maximum"]
         self._most: int = config["buffer.bytes"]
         self._lock = threading.Condition()
-        kept = positions.get(self._name)
-        self._is_kept = kept is not None
-        kept = kept or Kept(uuid.uuid4().hex)
+        [kept] = positions.fetch([self._name])
+        self._is_kept = kept.unused > 0
         self._incarnation = kept.incarnation
         self._acknowledged = self._next = kept.acknowledged
         self._unused = kept.unused
@@ -95,6 +93,7 @@ class Session(Client):
         """Identifiers of acknowledged messages, which a broker may not know yet."""
         self._losses: list[spi.Loss] = []
         self._wrong: spi.StreamError | None = None
+        self._is_finished = False
 
     def start(self) -> None:
         """Connect; returns when it receives.
@@ -125,10 +124,9 @@ class Session(Client):
 
     def state(self) -> tuple[str, int]:
         """Its incarnation, and the first offset that can be read."""
-        self.wait()
         self._settle()
         with self._lock:
-            return self._incarnation, self._earliest()
+            return self._incarnation, self._acknowledged
 
     def take(
         self, start: int, limits: spi.FetchLimits, woken: Callable[[], bool]
@@ -161,7 +159,7 @@ class Session(Client):
                     break
                 entries.append(entry)
             losses, self._losses = self._losses, []
-            return Taken(entries, self._incarnation, self._earliest(), losses)
+            return Taken(entries, self._incarnation, self._acknowledged, losses)
 
     def notify(self) -> None:
         """Let all that wait look again."""
@@ -182,7 +180,7 @@ class Session(Client):
                 return
             kept = Kept(self._incarnation, offset, max(offset + self._window, limit))
         # First the position: a message may be delivered twice, but never skipped.
-        self._positions.put(self._name, kept)
+        self._keep(kept)
         with self._lock:
             if kept.incarnation != self._incarnation:
                 return
@@ -195,24 +193,30 @@ class Session(Client):
             del entries[:count]
 
     def finish(self) -> None:
-        """Disconnect, and keep which offsets were used.
+        """Keep which offsets were used, and disconnect.
 
         Where the broker cannot be reached they stay unknown: the next new message then
         gets an offset beyond all that may have been used.
         """
-        self.close()
         with self._lock:
-            if not self._is_kept or self.error is not None:
-                return
+            # What comes from now on in this mode is delivered again.
+            self._is_finished = self._stored
             unused = max(self._next, self._unused)
-            kept = Kept(self._incarnation, self._earliest(), unused)
-        with suppress(spi.StreamError):
-            self._positions.put(self._name, kept)
+            first = self._acknowledged if self._stored else unused
+            kept = Kept(self._incarnation, first, unused)
+        if self._is_kept and self.error is None:
+            with suppress(spi.StreamError):
+                self._keep(kept)
+        self.close()
 
-    def _earliest(self) -> int:
-        if self._stored:
-            return self._acknowledged
-        return self._entries[0].offset if self._entries else self._next
+    def _keep(self, kept: Kept) -> None:
+        """Keep the position; returns when the broker has it.
+
+        Raises:
+            StreamError: It is not sure that the broker has it.
+        """
+        self.wait()
+        self.publish(self._place, kept.to_json(), retain=True)
 
     def _settle(self) -> None:
         """Keep a new incarnation in the broker, before its messages are handed out."""
@@ -220,12 +224,13 @@ class Session(Client):
             if self._is_kept:
                 return
             kept = Kept(self._incarnation, self._acknowledged, self._window)
-        self._positions.put(self._name, kept)
+        self._keep(kept)
         with self._lock:
             self._is_kept = self._incarnation == kept.incarnation
 
     def _drop(self, offset: int) -> None:
         """Drop messages that were read, and acknowledged when they were received."""
+        self._acknowledged = max(self._acknowledged, min(offset, self._next))
         count = bisect_left(self._entries, offset, key=lambda e: e.offset)
         self._bytes -= sum(entry.size for entry in self._entries[:count])
         del self._entries[:count]
@@ -236,7 +241,7 @@ class Session(Client):
         except UnicodeDecodeError:
             return  # no topic of the protocol: a broker that sends it is broken
         with self._lock:
-            if self._stored and not self._is_wanted(message):
+            if self._is_finished or (self._stored and not self._is_wanted(message)):
                 return
             if not message.dup:
                 self._next, self._unused = max(self._next, self._unused), 0
@@ -282,6 +287,19 @@ class Session(Client):
     def _release(self, mid: int) -> None:
         self._released.add(mid)
         self.paho.ack(mid, 1)
+
+
+def subscription(config: spi.StreamConfig, partition: spi.Partition) -> str:
+    """What the session of a partition subscribes to."""
+    topic_filter: str = config["filters"][partition.id]
+    if not config.given("shared.group"):
+        return topic_filter
+    return f"$share/{config['shared.group']}/{topic_filter}"
+
+
+def session_name(topic_filter: str) -> str:
+    """What follows ``client.id`` in the client id of a session."""
+    return hashlib.sha256(topic_filter.encode()).hexdigest()[:8]
 
 
 def user_properties(properties: Properties | None) -> list[tuple[str, bytes]]:
