@@ -66,7 +66,8 @@ class StreamConfig(Mapping[str, Any]):
         name: The stream's name; ``<type>:<topic>`` if it has none.
         type: Name of the backend.
         settings: The options of the stream type and of the framework.
-        client: Pass-through properties by namespace: ``consumer``, ``producer``.
+        client: Pass-through properties by namespace: ``consumer``, ``producer``,
+            ``catalog``.
         decoder: Name of the decoder, if messages are envelopes.
         decoder_settings: The options of the decoder.
         meta: Annotations, ``stream.meta.*``: kept, but never interpreted.
@@ -131,7 +132,7 @@ class StreamConfig(Mapping[str, Any]):
         """Return the pass-through properties of a client, with references resolved.
 
         Args:
-            namespace: ``consumer`` or ``producer``.
+            namespace: ``consumer``, ``producer`` or ``catalog``.
         """
         given = self.client.get(namespace, {})
         return {key: resolve(setting.text) for key, setting in given.items()}

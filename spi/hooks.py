@@ -174,8 +174,9 @@ class Backend(_Descriptor):
         translate: Translates foreign exceptions, usually an `ErrorTable`; returns None
             for unknown ones. Connection and timeout errors of the standard library are
             translated without it.
-        client_namespaces: Pass-through namespaces, of ``consumer`` and ``producer``:
-            ``stream.<type>.consumer.prop.*`` is passed to the client library verbatim.
+        client_namespaces: Pass-through namespaces, of ``consumer``, ``producer`` and
+            ``catalog``: ``stream.<type>.consumer.prop.*`` is passed to the client
+            library verbatim.
         owned_client_keys: Client keys that a user may not set, each with the remedy.
         client_keys: All known client keys, so that a misspelt one is reported, and
             refused on Spark, whose plans show values; empty if unknown.

@@ -41,18 +41,22 @@ class TableFiles:
         self.location = location
 
     @classmethod
-    def of(cls, config: StreamConfig) -> TableFiles:
-        """The files of ``path``, as the options ``storage.*`` configure it.
+    def of(cls, config: StreamConfig, location: str | None = None) -> TableFiles:
+        """The files of a table, as the options ``storage.*`` configure it.
+
+        Args:
+            config: Of the stream.
+            location: Folder or URL; None means ``path``.
 
         Raises:
             Unsupported: misuse; see `file_system`.
         """
-        location: str = config["path"]
+        location = config["path"] if location is None else location
         if "://" not in location:
             return cls(LocalFolder(location, links=config["follow.links"]), location)
         parts = urlsplit(location)
         folder = f"{parts.netloc}{parts.path}".rstrip("/")
-        found = fs.SubTreeFileSystem(folder or "/", file_system(config))
+        found = fs.SubTreeFileSystem(folder or "/", file_system(config, parts.scheme))
         return cls(ObjectFolder(found), location)
 
     def open(self, path: str) -> pa.NativeFile:
@@ -173,7 +177,7 @@ def path_below(table: str, path: str) -> str:
     Raises:
         FormatRefused: permanent; it lies outside of the table.
     """
-    root, found = _plain(table), _plain(path)
+    root, found = plain_location(table), plain_location(path)
     below = found.removeprefix(root + "/")
     if below == found:
         below = ""
@@ -181,6 +185,7 @@ def path_below(table: str, path: str) -> str:
     return relative_path(below.replace("%", "%25") or f"//{path}", table)
 
 
-def _plain(location: str) -> str:
+def plain_location(location: str) -> str:
+    """A location as `TableFiles.of` takes it: local folders have no scheme."""
     text = location.removeprefix("file://").rstrip("/")
     return text.replace("s3a://", "s3://", 1)

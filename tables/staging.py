@@ -19,8 +19,10 @@ from streamfactory.arrowlog.decoding import (
     text,
     whole,
 )
+from streamfactory.conversion.conform import Conformer
 from streamfactory.spi import CorruptData, SchemaMismatch, StreamWriter
 from streamfactory.spi.computing import pc
+from streamfactory.tables.matching import bare
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -150,6 +152,9 @@ class TableWriter(StreamWriter):
         columns: str,
     ) -> None:
         self._storage = storage
+        # The table may have been created by another process, with other columns; and
+        # a format may have fewer types.
+        self._fitting = Conformer(bare(schema))
         self._prefix = f"part-{context.task:05}-{context.attempt}"
         self._attempt = context.attempt
         self._partitioned = list(partitioned)
@@ -162,7 +167,8 @@ class TableWriter(StreamWriter):
         self._files: list[DataFile] = []
 
     def write(self, outgoing: Outgoing) -> None:
-        for values, rows in self._split(outgoing.rows):
+        fitting = self._fitting.conform(outgoing.rows)
+        for values, rows in self._split(fitting):
             self._file(values).add(rows)
             self._buffered += rows.nbytes
         if self._buffered >= _BUFFERED:

@@ -47,14 +47,24 @@ _CREDENTIALS: Final = ("storage.access.key", "storage.secret.key", "storage.toke
 _guard = ForkGuard("object stores cannot be read")
 
 
-def check_options(config: StreamConfig, role: Role | None) -> Iterator[Problem]:  # noqa: ARG001 - every table is read only
+def check_options(config: StreamConfig, role: Role | None) -> Iterator[Problem]:  # noqa: ARG001 - the same for readers and writers
     """Yield problems of the storage of a table: see `Backend.check_options`."""
-    scheme = scheme_of(config["path"])
+    yield from location_problems(config, "path")
+
+
+def location_problems(config: StreamConfig, key: str) -> Iterator[Problem]:
+    """Yield problems of the storage that an option names.
+
+    Args:
+        config: With the options of a table.
+        key: Of the option: a folder or a URL.
+    """
+    scheme = scheme_of(config[key])
     if scheme and scheme not in _APPLIES:
-        yield config.problem("path", f"tables at {scheme}:// are not read", _SUPPORTED)
+        yield config.problem(key, f"tables at {scheme}:// are not read", _SUPPORTED)
         return
     applies = _APPLIES.get(scheme, frozenset())
-    yield from storage_problems(config, applies, _HINTS.get(scheme))
+    yield from storage_problems(config, applies, _HINTS.get(scheme), key)
     if "storage.access.key" in applies:
         yield from _credential_problems(config)
 
@@ -69,8 +79,8 @@ def _credential_problems(config: StreamConfig) -> Iterator[Problem]:
         yield config.problem(given[0], what, "set both, or neither")
 
 
-def file_system(config: StreamConfig) -> fs.FileSystem:
-    """Arrow's file system of a ``path`` that is a URL.
+def file_system(config: StreamConfig, scheme: str) -> fs.FileSystem:
+    """Arrow's file system of an object store.
 
     Raises:
         Unsupported: misuse; the scheme is not known, or this process was forked from
@@ -79,7 +89,6 @@ def file_system(config: StreamConfig) -> fs.FileSystem:
     # Imported here: the rules above are checked without Arrow.
     from pyarrow import fs
 
-    scheme = scheme_of(config["path"])
     _guard.check()
     seconds = config["storage.timeout.millis"] / 1000
     if scheme == "gs":

@@ -47,6 +47,7 @@ from streamfactory.spi import (
 )
 from streamfactory.spi.backoff import Backoff
 from streamfactory.tables.columns import NAMES
+from streamfactory.tables.matching import bare
 from streamfactory.tables.staging import Staged, TableWriter
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ class Seen(Protocol):
 
     @property
     def schema(self) -> pa.Schema:
-        """Its columns, without metadata."""
+        """Its columns, with the metadata that data files have."""
 
     @property
     def columns(self) -> str:
@@ -156,8 +157,10 @@ class Seen(Protocol):
 class WritableTable(ABC):
     """What a format implements for tables that are appended to. Thread-safe."""
 
-    storage: Storage
-    """Of the table's folder."""
+    @property
+    @abstractmethod
+    def storage(self) -> Storage:
+        """Of the folder of data files; of a table that exists."""
 
     @abstractmethod
     def look(self) -> Seen:
@@ -331,7 +334,11 @@ def check_staged(staged: Staged, seen: Seen, table: WritableTable) -> None:
     now = {field.name: field for field in seen.schema}
     for name in {**before, **now}:
         is_added = name not in before and now[name].nullable
-        is_same = name in before and name in now and before[name].equals(now[name])
+        is_same = (
+            name in before
+            and name in now
+            and before[name].equals(now[name], check_metadata=True)
+        )
         if not is_added and not is_same:
             what = f"column {name!r} of the table was changed while rows were written"
             remedy = "write the epoch again: its rows are converted to the new columns"
@@ -425,7 +432,7 @@ class TableProducerFactory(ProducerFactory):
 
     def fetch_schema(self, topic: str) -> pa.Schema | None:
         try:
-            return self.look().schema
+            return bare(self.look().schema)
         except TopicNotFound:
             return None
 
@@ -450,12 +457,12 @@ def check_names(schema: pa.Schema) -> None:
         raise Unsupported(what, remedy=remedy)
 
 
-def table_storage(config: StreamConfig) -> Storage:
+def table_storage(config: StreamConfig, location: str) -> Storage:
     """The storage of the folder, or the URL, of a table that is written.
 
     Raises:
         NotInstalled: plugin; what object stores need is missing.
     """
-    if scheme_of(config["path"]):
-        return object_storage(config)
-    return LocalStorage(Path(config["path"]))
+    if scheme_of(location):
+        return object_storage(config, location)
+    return LocalStorage(Path(location))

@@ -85,6 +85,7 @@ PATHS: Mapping[str, tuple[str, Any]] = {
     "pipelines": ("pipelines with several sinks", pipelines),
     "reverse": ("tables into kafka and files", reverse),
     "delta": ("the delta sink", lake.DELTA),
+    "iceberg": ("the iceberg sink", lake.ICEBERG),
     "kafka": ("the kafka sink", kafka),
     "kafka-spark": ("Spark into kafka", kafka_spark),
     "spark-kafka": ("Spark from kafka", spark_kafka),

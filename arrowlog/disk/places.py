@@ -55,8 +55,12 @@ def _modes(config: StreamConfig) -> Modes:
     return Modes(file, folder)
 
 
-def object_storage(config: StreamConfig) -> Storage:
-    """Create the storage of a ``path`` that is a URL of an object store.
+def object_storage(config: StreamConfig, location: str | None = None) -> Storage:
+    """Create the storage of a URL of an object store.
+
+    Args:
+        config: With the options ``storage.*``.
+        location: The URL; None means ``path``.
 
     Raises:
         NotInstalled: plugin.
@@ -64,7 +68,8 @@ def object_storage(config: StreamConfig) -> Storage:
     from streamfactory.arrowlog.disk.objectclient import ObjectOptions
     from streamfactory.arrowlog.disk.objects import ObjectStorage
 
-    kind = KINDS[scheme_of(config["path"])]
+    location = config["path"] if location is None else location
+    kind = KINDS[scheme_of(location)]
     client: dict[str, Any] = {
         name: config[key] for key, name in kind.items() if key in config
     }
@@ -76,7 +81,7 @@ def object_storage(config: StreamConfig) -> Storage:
         certificate=config.get("storage.certificate"),
         timeout=config["storage.timeout.millis"] / 1000,
     )
-    return ObjectStorage(config["path"], options)
+    return ObjectStorage(location, options)
 
 
 def settings_of(config: StreamConfig) -> Settings:

@@ -79,25 +79,27 @@ def storage_problems(
     config: StreamConfig,
     applies: Collection[str],
     hints: Mapping[str, str] | None = None,
+    key: str = "path",
 ) -> Iterator[Problem]:
-    """Yield options ``storage.*`` that do not apply to ``path``, and plain HTTP.
+    """Yield options ``storage.*`` that do not apply to a location, and plain HTTP.
 
     Args:
-        config: With ``STORAGE_OPTIONS`` and ``path``.
-        applies: The options ``storage.*`` that apply to the scheme of ``path``; empty
-            where it is not in an object store.
+        config: With ``STORAGE_OPTIONS``.
+        applies: The options ``storage.*`` that apply to the scheme of the location;
+            empty where it is not in an object store.
         hints: What to do instead of an option that does not apply, by its key.
+        key: Of the option with the location.
     """
-    scheme = scheme_of(config["path"])
+    scheme = scheme_of(config[key])
     for option in STORAGE_OPTIONS:
         if option.key in applies or not config.given(option.key):
             continue
         if applies:
             what = f"has no effect for {scheme}://"
-            hint = (hints or {}).get(option.key, "omit it, or check path")
+            hint = (hints or {}).get(option.key, f"omit it, or check {key}")
             yield config.problem(option.key, what, hint)
         else:
-            what = "has no effect: path is not in an object store"
+            what = f"has no effect: {key} is not in an object store"
             yield config.problem(option.key, what, level="warning")
     yield from _plain_http(config)
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from streamfactory.arrowlog.disk.storage import Storage
     from streamfactory.backends.delta.actions import Metadata, Protocol
     from streamfactory.backends.delta.log import Actions
     from streamfactory.spi import StreamConfig
@@ -99,11 +100,15 @@ class DeltaAppender(WritableTable):
     """
 
     def __init__(self, config: StreamConfig) -> None:
-        self.storage = table_storage(config)
+        self._storage = table_storage(config, config["path"])
         self._config = config
         self._log = DeltaLog(TableFiles.of(config), config["log.max.bytes"])
         self._last: tuple[int, DeltaSeen] | None = None
         """Generation of the log, and the last look."""
+
+    @property
+    def storage(self) -> Storage:
+        return self._storage
 
     def look(self) -> DeltaSeen:
         newest = self._log.newest()

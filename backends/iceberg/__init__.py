@@ -2,15 +2,16 @@
 
 A stream is a snapshot of the table, then the changes of each later snapshot on the
 main branch: rows of data files that were added, removed, or marked as deleted.
-Read-only. See `streamfactory.tables` for offsets.
+Epochs are appended through the table's catalog, each as one snapshot. See
+`streamfactory.tables` for offsets.
 """
 
 from __future__ import annotations
 
 from streamfactory.backends.iceberg.options import OPTIONS
+from streamfactory.backends.iceberg.rules import check_options
 from streamfactory.spi import Backend, hookimpl
 from streamfactory.spi.hooks import import_later, require_installed
-from streamfactory.tables import check_options
 
 __all__ = ["streamfactory_backend"]
 
@@ -22,10 +23,12 @@ def streamfactory_backend() -> Backend:
     """The descriptor."""
     return Backend(
         name="iceberg",
-        doc="Apache Iceberg tables: a snapshot, then the changes of each commit.",
+        doc="Apache Iceberg tables: a snapshot, then changes of each commit; appends.",
         spi_level=1,
         consumer_factory=import_later(f"{__name__}.reading", "IcebergConsumerFactory"),
+        producer_factory=import_later(f"{__name__}.writing", "IcebergProducerFactory"),
         options=OPTIONS,
+        client_namespaces=frozenset({"catalog"}),
         translate=import_later(f"{__name__}.errors", "TRANSLATION"),
         check_options=check_options,
     )

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestEntry, ManifestFile
     from pyiceberg.table.snapshots import Snapshot
 
+    from streamfactory.backends.iceberg.catalogs import TableCatalog
     from streamfactory.tables import TableFiles
 
 FOLDER: Final = "metadata"
@@ -50,9 +51,14 @@ class IcebergMetadata:
     Args:
         files: Of the table.
         most: Bytes that one file of the metadata may have, also inflated.
+        catalog: States which metadata is the newest. None: that with the highest
+            number.
     """
 
-    def __init__(self, files: TableFiles, most: int) -> None:
+    def __init__(
+        self, files: TableFiles, most: int, catalog: TableCatalog | None = None
+    ) -> None:
+        self._catalog = catalog
         self._files = files
         self._most = most
         self._lock = threading.Lock()
@@ -68,6 +74,8 @@ class IcebergMetadata:
             TopicNotFound: permanent; there is no table.
             FormatRefused: permanent; it is of another format, or cannot be read.
         """
+        if self._catalog is not None:
+            return self._found(self._loaded(self._catalog), None)
         name = self._newest_name()
         path = f"{FOLDER}/{name}"
         stamp = self._files.stamp(path)
@@ -76,13 +84,27 @@ class IcebergMetadata:
                 return self._current
         content = self._files.read(path, self._most)
         found = self._parsed(path, content)
+        return self._found(found, (name, stamp) if stamp else None)
+
+    def close(self) -> None:
+        """Close the catalog."""
+        if self._catalog is not None:
+            self._catalog.close()
+
+    def _found(
+        self, found: TableMetadata, name: tuple[str, tuple[int, int]] | None
+    ) -> TableMetadata:
         with self._lock:
             if self._current is None or self._current.table_uuid != found.table_uuid:
                 self._lists.clear()
                 self._entries.clear()
-            self._current = found
-            self._name = (name, stamp) if stamp else None
+            self._current, self._name = found, name
         return found
+
+    def _loaded(self, catalog: TableCatalog) -> TableMetadata:
+        metadata = catalog.load().metadata
+        check_version(metadata)
+        return metadata
 
     def manifests(self, snapshot: Snapshot, location: str) -> list[ManifestFile]:
         """The manifests of a snapshot.
@@ -178,12 +200,21 @@ class IcebergMetadata:
         ) as error:
             what = f"{path!r} of the table is damaged: {str(error).splitlines()[0]}"
             raise FormatRefused(what) from error
-        if metadata.format_version == 1:
-            what = "the table has format version 1, which numbers no commits"
-            raise FormatRefused(
-                what, remedy="upgrade it: set the property format-version=2"
-            )
+        check_version(metadata)
         return metadata
+
+
+def check_version(metadata: TableMetadata) -> None:
+    """Refuse tables of format version 1.
+
+    Raises:
+        FormatRefused: permanent.
+    """
+    if metadata.format_version == 1:
+        what = "the table has format version 1, which numbers no commits"
+        raise FormatRefused(
+            what, remedy="upgrade it: set the property format-version=2"
+        )
 
 
 @final

@@ -14,7 +14,6 @@ from pyiceberg.manifest import (
 from pyiceberg.table.snapshots import Operation
 
 from streamfactory.backends.iceberg.deletes import chosen_rows, targets
-from streamfactory.backends.iceberg.metadata import IcebergMetadata
 from streamfactory.backends.iceberg.schemas import TableSchemas, arrow_schema
 from streamfactory.spi import ConfigError, FormatRefused, OffsetOutOfRange
 from streamfactory.tables import (
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.snapshots import Snapshot
 
+    from streamfactory.backends.iceberg.metadata import IcebergMetadata
     from streamfactory.spi import StreamConfig
     from streamfactory.tables import TableFiles
 
@@ -67,14 +67,17 @@ class IcebergTable(Table):
     Args:
         config: Names what to do with commits that rewrite rows.
         files: Of the table.
+        metadata: Of the table; closed with it.
     """
 
     layout = Layout(row_bits=38)
 
-    def __init__(self, config: StreamConfig, files: TableFiles) -> None:
+    def __init__(
+        self, config: StreamConfig, files: TableFiles, metadata: IcebergMetadata
+    ) -> None:
         self._appends = config["changes"] == APPENDS
         self._files = files
-        self._metadata = IcebergMetadata(files, config["log.max.bytes"])
+        self._metadata = metadata
         self.columns = StreamColumns(by_id)
 
     def identity(self) -> str:
@@ -201,6 +204,9 @@ class IcebergTable(Table):
                 if chosen is not None:
                     chunk = select_rows(chunk, chosen[0], inside=chosen[1])
                 yield chunk
+
+    def close(self) -> None:
+        self._metadata.close()
 
     def _opened(self) -> tuple[str, pa.Schema]:
         """The table's id, and its columns as of when the stream was opened."""

@@ -1,4 +1,4 @@
-"""``make prove PATHS=delta``: writers of one table are killed, and begun again.
+"""``make prove PATHS=delta,iceberg``: writers of one table are killed, and begun again.
 
 Two have writer ids of their own, two share a third one, so that each fences the other,
 and a foreign program commits between them. What another program reads of the table has
@@ -14,7 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import TableProperties
 from tests.proving.children import Pack
 from tests.proving.numbers import batch
 from tests.proving.verdict import Verdict, compared
@@ -23,9 +26,9 @@ from streamfactory.spi import WriterFenced
 from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    import pyarrow as pa
+    from pyiceberg.table import Table
 
 EACH: Final = 3
 """Rows of an epoch."""
@@ -45,7 +48,7 @@ def write(kind: str, root: str, writer: str) -> None:
 
 def write_claimed(kind: str, root: str, writer: str) -> None:
     """The same until another instance claims the writer."""
-    with open_sink({"streamType": kind, f"stream.{kind}.path": f"{root}/t"}) as sink:
+    with open_sink(properties(kind, Path(root))) as sink:
         with contextlib.closing(sink.committer(writer_id=writer)) as committer:
             last = committer.last_epoch()
         epoch = 0 if last is None else last + 1
@@ -53,6 +56,17 @@ def write_claimed(kind: str, root: str, writer: str) -> None:
             rows = batch(numbers_of(writer, epoch))
             sink.put(rows, writer_id=writer, epoch=epoch)
             epoch += 1
+
+
+def properties(kind: str, root: Path) -> dict[str, str]:
+    """The configuration of the table."""
+    if kind == "delta":
+        return {"streamType": kind, "stream.delta.path": f"{root}/t"}
+    return {
+        "streamType": kind,
+        "stream.iceberg.table": "n.t",
+        "stream.iceberg.warehouse": str(root),
+    }
 
 
 def numbers_of(writer: str, epoch: int) -> range:
@@ -67,7 +81,7 @@ class Proof:
 
     Args:
         kind: Stream type.
-        disturb: A foreign commit of one row, -1.
+        disturb: A foreign commit of one row, -1, below a folder.
         read: All numbers, by another program.
     """
 
@@ -77,10 +91,8 @@ class Proof:
 
     def prove(self, rounds: int, seed: int, root: Path) -> Verdict:
         """Kill so many writers."""
-        place, table = str(root), root / "t"
-        with open_sink(
-            {"streamType": self.kind, f"stream.{self.kind}.path": str(table)}
-        ) as sink:
+        place = str(root)
+        with open_sink(properties(self.kind, root)) as sink:
             sink.put(batch([-1]))
         roles: dict[str, tuple[Any, ...]] = {
             f"{name}-{number}": (write, self.kind, place, name)
@@ -93,22 +105,20 @@ class Proof:
             for _ in range(rounds):
                 pack.hunt(1, chance, longest)
                 if chance.random() < 0.3:
-                    self.disturb(table)
+                    self.disturb(root)
                     foreign += 1
             (root / "stop").touch()
             for name in roles:
                 pack.finish(name)
         finally:
             pack.close()
-        return self._verdict(table, foreign, rounds)
+        return self._verdict(root, foreign, rounds)
 
-    def _verdict(self, table: Path, foreign: int, kills: int) -> Verdict:
-        found = Counter(self.read(table))
+    def _verdict(self, root: Path, foreign: int, kills: int) -> Verdict:
+        found = Counter(self.read(root))
         verdict = compared({"foreign": [-1] * foreign}, {"foreign": [-1] * found[-1]})
         del found[-1]
-        with open_sink(
-            {"streamType": self.kind, f"stream.{self.kind}.path": str(table)}
-        ) as sink:
+        with open_sink(properties(self.kind, root)) as sink:
             for place, name in enumerate(_WRITERS):
                 with contextlib.closing(sink.committer(writer_id=name)) as committer:
                     last = committer.last_epoch()
@@ -121,19 +131,51 @@ class Proof:
         return verdict
 
 
-def disturb_delta(table: Path) -> None:
+def disturb_delta(root: Path) -> None:
     """By deltalake."""
     # Its own limit of retries is soon reached beside four writers.
     patient = CommitProperties(max_commit_retries=10_000)
     rows = batch([-1])
-    write_deltalake(str(table), rows, mode="append", commit_properties=patient)
+    write_deltalake(f"{root}/t", rows, mode="append", commit_properties=patient)
 
 
-def read_delta(table: Path) -> list[int]:
+def read_delta(root: Path) -> list[int]:
     """By deltalake."""
-    rows: pa.Table = DeltaTable(str(table)).to_pyarrow_table()
+    rows: pa.Table = DeltaTable(f"{root}/t").to_pyarrow_table()
     found: list[int] = rows.column("number").to_pylist()
     return found
 
 
+@contextlib.contextmanager
+def iceberg_table(root: Path) -> Iterator[Table]:
+    """By pyiceberg."""
+    with SqlCatalog(
+        "default",
+        uri=f"sqlite:///{root}/catalog.db?timeout=60",
+        warehouse=f"file://{root}",
+    ) as catalog:
+        yield catalog.load_table("n.t")
+
+
+def disturb_iceberg(root: Path) -> None:
+    """By pyiceberg."""
+    with iceberg_table(root) as table:
+        patient = {
+            TableProperties.COMMIT_NUM_RETRIES: "10000",
+            TableProperties.COMMIT_MIN_RETRY_WAIT_MS: "1",
+            TableProperties.COMMIT_MAX_RETRY_WAIT_MS: "20",
+        }
+        table.metadata.properties.update(patient)
+        rows = batch([-1])
+        table.append(pa.Table.from_batches([rows]))
+
+
+def read_iceberg(root: Path) -> list[int]:
+    """By pyiceberg."""
+    with iceberg_table(root) as table:
+        found: list[int] = table.scan().to_arrow().column("number").to_pylist()
+        return found
+
+
 DELTA: Final = Proof("delta", disturb_delta, read_delta)
+ICEBERG: Final = Proof("iceberg", disturb_iceberg, read_iceberg)

@@ -344,7 +344,7 @@ BROKEN = {
             "@hookimpl\ndef streamfactory_backend():\n"
             "    return tiny(client_namespaces=frozenset({'admin'}))"
         ),
-        f"{OWNER} has a client namespace 'admin': consumer, producer, or both",
+        f"{OWNER} has a client namespace 'admin': known: consumer, producer, catalog",
     ),
 }
 

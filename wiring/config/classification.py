@@ -53,6 +53,7 @@ _BARE: Final = by_spelling(_OPTIONS)
 _FRAMEWORK, _OWN, _META = "", "stream.<type>.", "stream.meta."
 _DECODER, _KEY_DECODER = "decoder.prop.", "key.decoder.prop."
 _CONSUMER, _PRODUCER = "consumer.prop.", "producer.prop."
+_CATALOG = "catalog.prop."
 _UNKNOWN, _UNCHECKED = "unknown", "unchecked"
 
 Placed = tuple[str, "Property"]
@@ -96,7 +97,7 @@ class Classified:
     key_options: OptionGroup = OptionGroup()
     """Of the decoder of keys."""
     client: Mapping[str, Sequence[Placed]] = field(default_factory=dict)
-    """Properties that are passed on: of the ``consumer``, of the ``producer``."""
+    """Properties that are passed on, by `Backend.client_namespaces`."""
     meta: tuple[Placed, ...] = ()
     """Annotations."""
 
@@ -165,7 +166,8 @@ def classify(
     own = OptionGroup(scope.prefix, tuple(left), given)
     values = _value_decoder(own, placed[_DECODER], scope)
     keys = _key_decoder(own, placed[_KEY_DECODER], scope)
-    client = {"consumer": placed[_CONSUMER], "producer": placed[_PRODUCER]}
+    passed_on = {"consumer": _CONSUMER, "producer": _PRODUCER, "catalog": _CATALOG}
+    client = {name: placed[namespace] for name, namespace in passed_on.items()}
     problems += (*found, *(problem for problem, _ in unknown))
     problems += _refused_functions(own, scope)
     problems += (*values.problems, *keys.problems)
@@ -310,7 +312,8 @@ def _place(
     if backend is not None and lowered in backend.bare_names:
         return _OWN, backend.bare_names[lowered]
     spark = f"{scope.type}."
-    if backend is not None and backend.client_namespaces and lowered.startswith(spark):
+    clients = frozenset() if backend is None else backend.client_namespaces
+    if backend is not None and "consumer" in clients and lowered.startswith(spark):
         # Spark's spelling: ``kafka.`` before an option or a client property.
         short = key[len(spark) :]
         if short.lower() in own:
@@ -321,7 +324,7 @@ def _place(
     short = key[len(scope.prefix) :]
     if short.lower() in own:
         return _OWN, own[short.lower()].key
-    for namespace in (_DECODER, _KEY_DECODER, _CONSUMER, _PRODUCER):
+    for namespace in (_DECODER, _KEY_DECODER, _CONSUMER, _PRODUCER, _CATALOG):
         if short.lower().startswith(namespace):
             return namespace, short[len(namespace) :]
     return _UNCHECKED if backend is None else _UNKNOWN, key

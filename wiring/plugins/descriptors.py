@@ -88,9 +88,10 @@ def _backend_complaint(backend: Backend) -> str | None:
         unknown = _unknown_columns(backend)
         if unknown is not None:
             return unknown
-    strange = sorted(backend.client_namespaces - {"consumer", "producer"})
+    strange = sorted(backend.client_namespaces - {"consumer", "producer", "catalog"})
     if strange:
-        return f"has a client namespace {strange[0]!r}: consumer, producer, or both"
+        known = "consumer, producer, catalog"
+        return f"has a client namespace {strange[0]!r}: known: {known}"
     return None
 
 

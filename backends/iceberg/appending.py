@@ -1,0 +1,206 @@
+"""Appends snapshots to an Iceberg table, with what it keeps of writers.
+
+A property of the table, ``streamfactory.writer.<writer id>``, has the `Marker` of a
+writer: properties outlive any number of commits and the expiry of snapshots. It is set
+in the commit that adds the snapshot of an epoch. A claim is a snapshot without files,
+too: the commit of an earlier instance, which requires the snapshot that it saw, then
+fails.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.manifest import DataFileContent, FileFormat
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table, TableProperties
+from pyiceberg.table.update import (
+    AssertCurrentSchemaId,
+    AssertDefaultSpecId,
+    UpdateTableMetadata,
+)
+from pyiceberg.typedef import Record
+
+from streamfactory.backends.iceberg.catalogs import TableCatalog
+from streamfactory.backends.iceberg.metadata import check_version
+from streamfactory.backends.iceberg.schemas import arrow_schema
+from streamfactory.backends.iceberg.types import iceberg_schema
+from streamfactory.spi import Unsupported
+from streamfactory.tables.places import plain_location
+from streamfactory.tables.writing import Marker, WritableTable, table_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+    from pyiceberg.table.update import UpdatesAndRequirements
+
+    from streamfactory.arrowlog.disk.storage import Storage
+    from streamfactory.spi import StreamConfig
+    from streamfactory.tables.staging import DataFile
+    from streamfactory.tables.writing import Seen
+
+_MARKER: Final = "streamfactory.writer."
+"""Before a writer's id: a property of the table."""
+_FOLDER: Final = "data"
+"""Of data files, below the table's location."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class IcebergSeen:
+    """An Iceberg table as of a commit. See `Seen`."""
+
+    table: Table
+
+    @property
+    def identity(self) -> str:
+        return str(self.table.metadata.table_uuid)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return arrow_schema(self.table.schema())
+
+    @property
+    def columns(self) -> str:
+        return self.table.schema().model_dump_json()
+
+    @property
+    def partitioned(self) -> Sequence[str]:
+        return [field.name for field in self.table.spec().fields]
+
+
+@final
+class IcebergAppender(WritableTable):
+    """Appends to one table. Thread-safe: what was seen is passed along.
+
+    Args:
+        config: Names the table and its catalog.
+    """
+
+    def __init__(self, config: StreamConfig) -> None:
+        self._config = config
+        self._catalog = TableCatalog(config)
+        self._lock = threading.Lock()
+        self._storage: tuple[str, Storage] | None = None
+        """With the table's location."""
+
+    @property
+    def storage(self) -> Storage:
+        return self._at(self._storage[0] if self._storage else self._looked())
+
+    def look(self) -> IcebergSeen:
+        table = self._catalog.load()
+        check_version(table.metadata)
+        if table.spec().fields:
+            what = f"the table {self._catalog.name!r} cannot be written: it has "
+            what += f"partitions ({', '.join(f.name for f in table.spec().fields)})"
+            raise Unsupported(what, remedy="write it with Spark or pyiceberg")
+        self._at(table.location())
+        return IcebergSeen(table)
+
+    def create(self, schema: pa.Schema) -> None:
+        self._catalog.create(iceberg_schema(schema))
+
+    def parse(self, columns: str) -> pa.Schema:
+        return arrow_schema(Schema.model_validate_json(columns))
+
+    def marker(self, seen: Seen, writer_id: str) -> Marker | None:
+        assert isinstance(seen, IcebergSeen)
+        text = seen.table.properties.get(_MARKER + writer_id)
+        return None if text is None else Marker.from_json(text)
+
+    def append(
+        self,
+        seen: Seen,
+        files: Sequence[DataFile],
+        writer_id: str | None,
+        marker: Marker | None,
+    ) -> bool:
+        assert isinstance(seen, IcebergSeen)
+        transaction = _unretried(seen.table).transaction()
+        _Unchanged(transaction).commit()
+        summary: dict[str, str] = {}
+        if writer_id is not None and marker is not None:
+            transaction.set_properties({_MARKER + writer_id: marker.to_json()})
+            summary = _summary(writer_id, marker)
+        snapshot = transaction.update_snapshot(snapshot_properties=summary)
+        with snapshot.merge_append() as added:
+            for one in files:
+                added.append_data_file(_added(one, seen.table))
+        try:
+            transaction.commit_transaction()
+        except CommitFailedException:
+            return False
+        return True
+
+    def close(self) -> None:
+        self._catalog.close()
+        with self._lock:
+            opened, self._storage = self._storage, None
+        if opened is not None:
+            opened[1].close()
+
+    def _looked(self) -> str:
+        location: str = self.look().table.location()
+        return location
+
+    def _at(self, location: str) -> Storage:
+        with self._lock:
+            if self._storage is None or self._storage[0] != location:
+                place = f"{plain_location(location)}/{_FOLDER}"
+                self._storage = location, table_storage(self._config, place)
+            return self._storage[1]
+
+
+@final
+class _Unchanged(UpdateTableMetadata["_Unchanged"]):
+    """Requires that columns and partitions are those that were seen."""
+
+    def _commit(self) -> UpdatesAndRequirements:
+        metadata = self._transaction.table_metadata
+        return (), (
+            AssertCurrentSchemaId(**{"current-schema-id": metadata.current_schema_id}),
+            AssertDefaultSpecId(**{"default-spec-id": metadata.default_spec_id}),
+        )
+
+
+def _unretried(table: Table) -> Table:
+    """The same table, whose commits the library does not try again.
+
+    Between two tries another instance may have claimed the writer.
+    """
+    once = {**table.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
+    return Table(
+        table.name(),
+        table.metadata.model_copy(update={"properties": once}),
+        table.metadata_location,
+        table.io,
+        table.catalog,
+    )
+
+
+def _summary(writer_id: str, marker: Marker) -> dict[str, str]:
+    """What the summary of a snapshot has, for users: it goes with the snapshot."""
+    found = {"writer": writer_id, "epoch": marker.epoch, "position": marker.position}
+    return {
+        f"streamfactory.{key}": str(value)
+        for key, value in found.items()
+        if value is not None
+    }
+
+
+def _added(file: DataFile, table: Table) -> IcebergFile:
+    return IcebergFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=f"{table.location().rstrip('/')}/{_FOLDER}/{file.path}",
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=file.rows,
+        file_size_in_bytes=file.size,
+        spec_id=table.metadata.default_spec_id,
+    )

@@ -1,0 +1,58 @@
+"""Rules over the options of ``iceberg``: a path, or a table of a catalog."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from streamfactory.arrowlog.disk.rules import scheme_of
+from streamfactory.spi import Role
+from streamfactory.tables.stores import location_problems
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from streamfactory.spi import Problem, StreamConfig
+
+_EITHER: Final = "set table with warehouse or catalog.prop.uri, or path to read only"
+_OF_CATALOGS: Final = ("warehouse", "catalog")
+_CHOOSE: Final = frozenset(("type", "uri", "py-catalog-impl"))
+"""Properties of pyiceberg that name a catalog."""
+
+
+def check_options(config: StreamConfig, role: Role | None) -> Iterator[Problem]:
+    """See `Backend.check_options`."""
+    if "table" in config:
+        yield from _catalog_problems(config)
+    elif "path" not in config:
+        yield config.problem("table", "is required, unless path is set", _EITHER)
+    else:
+        yield from location_problems(config, "path")
+        if role is Role.WRITE:
+            what = "is required: a table is written through a catalog"
+            yield config.problem("table", what, _EITHER)
+        for key in _OF_CATALOGS:
+            if config.given(key):
+                what = "has no effect without table"
+                yield config.problem(key, what, level="warning")
+
+
+def _catalog_problems(config: StreamConfig) -> Iterator[Problem]:
+    if "path" in config:
+        yield config.problem("path", "excludes table", "keep one of them")
+    embedded = is_embedded(config)
+    if "warehouse" not in config:
+        if embedded:
+            what = "requires warehouse, catalog or catalog.prop.uri"
+            yield config.problem("table", what, "set warehouse to a folder")
+        return
+    yield from location_problems(config, "warehouse")
+    if embedded and scheme_of(config["warehouse"]):
+        what = "is in an object store, which has no catalog of its own"
+        remedy = "set catalog.prop.uri to a database (sqlite:///...) or a REST catalog"
+        yield config.problem("warehouse", what, remedy)
+
+
+def is_embedded(config: StreamConfig) -> bool:
+    """Whether the catalog is the SQLite database in the warehouse."""
+    given = config.client.get("catalog", {})
+    return not config.given("catalog") and _CHOOSE.isdisjoint(given)

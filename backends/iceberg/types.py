@@ -1,0 +1,125 @@
+"""Columns of a new Iceberg table."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+)
+
+from streamfactory.spi import SchemaMismatch
+from streamfactory.spi.ddl import type_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_TYPES: Final = {
+    pa.string(): StringType(),
+    pa.int64(): LongType(),
+    pa.int32(): IntegerType(),
+    # Smaller ones are stored as int.
+    pa.int16(): IntegerType(),
+    pa.int8(): IntegerType(),
+    pa.float32(): FloatType(),
+    pa.float64(): DoubleType(),
+    pa.bool_(): BooleanType(),
+    pa.binary(): BinaryType(),
+    pa.date32(): DateType(),
+    pa.time64("us"): TimeType(),
+    pa.timestamp("us", "UTC"): TimestamptzType(),
+    pa.timestamp("us"): TimestampType(),
+}
+_DIGITS: Final = 38
+
+
+def iceberg_schema(schema: pa.Schema) -> Schema:
+    """The schema of a table with these columns; its ids are given by the catalog.
+
+    Raises:
+        SchemaMismatch: permanent; Iceberg lacks the type of a column, or allows no
+            column of its name.
+    """
+    return Schema(*_fields(schema, "", count(1)))
+
+
+def _fields(
+    fields: Iterable[pa.Field], parent: str, ids: Iterator[int]
+) -> list[NestedField]:
+    found: list[NestedField] = []
+    for field in fields:
+        path = f"{parent}{field.name}"
+        if not field.name or any(field.name == one.name for one in found):
+            what = f"an Iceberg table has no column named {path!r}, or two of one name"
+            raise SchemaMismatch(what, remedy="rename it")
+        number = next(ids)
+        kind = _type(field.type, path, ids)
+        required = not field.nullable
+        found.append(NestedField(number, field.name, kind, required=required))
+    return found
+
+
+def _type(kind: pa.DataType, path: str, ids: Iterator[int]) -> IcebergType:
+    types = pa.types
+    if kind in _TYPES:
+        return _TYPES[kind]
+    if types.is_decimal(kind) and 0 <= kind.scale <= kind.precision <= _DIGITS:
+        return DecimalType(kind.precision, kind.scale)
+    if types.is_fixed_size_binary(kind):
+        return FixedType(kind.byte_width)
+    if types.is_struct(kind):
+        return StructType(*_fields(kind, f"{path}.", ids))
+    if types.is_list(kind):
+        inner = kind.value_field
+        return ListType(
+            element_id=next(ids),
+            element_type=_type(inner.type, f"{path}.{inner.name}", ids),
+            element_required=not inner.nullable,
+        )
+    if types.is_map(kind):
+        return MapType(
+            key_id=next(ids),
+            key_type=_type(kind.key_type, f"{path}.key", ids),
+            value_id=next(ids),
+            value_type=_type(kind.item_type, f"{path}.value", ids),
+            value_required=not kind.item_field.nullable,
+        )
+    what = f"column {path!r} is {type_text(kind)}, which an Iceberg table does not have"
+    raise SchemaMismatch(what, remedy=_remedy(kind))
+
+
+def _remedy(kind: pa.DataType) -> str:
+    """The cast that would do."""
+    types = pa.types
+    cast = "string"
+    if types.is_timestamp(kind):
+        cast = "timestamp" if kind.tz else "timestamp_ntz"
+    elif types.is_unsigned_integer(kind):
+        cast = {8: "int", 16: "int", 32: "bigint"}.get(kind.bit_width, "decimal(20,0)")
+    elif types.is_float16(kind):
+        cast = "float"
+    elif types.is_fixed_size_list(kind):
+        cast = "array<...>"
+    elif types.is_time(kind) or types.is_duration(kind):
+        cast = "bigint"
+    return f"declare it with the option schema, or cast it, to {cast}"
