@@ -40,11 +40,12 @@ def main() -> None:
     replays = len(sys.argv) > 1
     default_manager().register(Dictionary(Fixed if replays else Words))
     find = Catalogue().get
-    if replays:
-        job = open_replay(find("dead"), find("second"), find)
-    else:
-        job = open_copy("from", "to")
-    with job:
+    opened = (
+        open_replay(find("dead"), find("second"), find)
+        if replays
+        else open_copy("from", "to")
+    )
+    with opened as job:
         sys.stdout.write("begun\n")
         sys.stdout.flush()
         job.run(threading.Event())
