@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 from pyroaring import BitMap
@@ -29,6 +30,7 @@ from streamfactory.spi import (
     ConfigError,
     CorruptData,
     FormatRefused,
+    SchemaMismatch,
     StreamError,
 )
 from streamfactory.tables import TableFiles
@@ -429,3 +431,39 @@ def test_vectors_are_read_as_roaring_bitmaps_are_written(
     files = TableFiles(LocalFolder(str(tmp_path), links=False), "t")
     found = marked_rows(files, described(vector), str(tmp_path), 1 << 28)
     assert found.tolist() == [*low, *(number + 2**32 for number in high)]
+
+
+# --- data files that are not those of the log ---------------------------------------
+
+
+def _replaced(path: Path, file: pa.Table) -> None:
+    """A table of one commit, whose data file another program has replaced."""
+    write_deltalake(str(path), pa.table({"id": [1, 2]}))
+    (one,) = path.glob("*.parquet")
+    pq.write_table(file, one)
+
+
+@pytest.mark.parametrize(
+    ("file", "what"),
+    [
+        (pa.table({"ID": [1, 2]}), "column 'id' of the table is 'ID' in"),
+        (pa.table([[1, 2], [3, 4]], names=["id", "id"]), "several columns 'id'"),
+        (pa.table({"id": [True, False]}), "is boolean, and bigint in the table"),
+        (
+            pa.table({"id": pa.array([1, 2], pa.timestamp("us"))}),
+            "is timestamp_ntz, and bigint in the table",
+        ),
+    ],
+)
+def test_columns_of_a_file_that_are_not_those_of_the_table_are_refused(
+    file: pa.Table, what: str, tmp_path: Path
+) -> None:
+    _replaced(tmp_path / "table", file)
+    with pytest.raises(SchemaMismatch, match=what):
+        read(tmp_path / "table")
+
+
+def test_a_file_that_lacks_rows_is_corrupt_data(tmp_path: Path) -> None:
+    _replaced(tmp_path / "table", pa.table({"id": [1]}))
+    with pytest.raises(CorruptData, match="has 1 rows, not the 2 that its commit"):
+        read(tmp_path / "table")
