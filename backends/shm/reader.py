@@ -167,7 +167,7 @@ class RingReader:
         return ring
 
     def _payload(self, partition: int, record: Record) -> pa.Buffer | None:
-        """The messages of a record, in memory that nobody writes to meanwhile."""
+        """The messages of a record, in memory that no process writes to meanwhile."""
         ring = self._rings[partition]
         found = ring.payload(record)
         entry = None
