@@ -32,8 +32,8 @@ _TAIL: Final = """
   three have a text that their function has twice, so no entry can name them: the number
   of rows that one command stages, and limits of reads that return no rows.
 - 4 showed gaps of the kit, and are caught now: by `mistaken_options_are_refused`, by
-  `a_value_above_the_largest_is_refused_with_its_row`, and by `ErrorTable`, which refuses
-  what is no error.
+  `a_value_above_the_largest_is_refused_with_its_row`, and by `ErrorTable`, which
+  refuses what is no error.
 - 3 are in code for streams of other programs, which the harness did not reach: the kit
   catches them with `--harness streamfactory_redis.harness:ForeignHarness`.
 - 5 are not noticed: three of the greatest ids that have an offset (one of them fails
