@@ -277,7 +277,7 @@ def _announced(cases: Sequence[Case[Any]], printer: Printer) -> Iterator[Case[An
 def quiet_log() -> Iterator[None]:
     """Keep warnings to ourselves: the cases provoke what they are about.
 
-    The log stays as it is for whoever else listens, as cases about secrets do.
+    The log stays as it is for other listeners, as cases about secrets do.
     """
     levels = [(handler, handler.level) for handler in log.handlers]
     if log.getEffectiveLevel() > logging.DEBUG:

@@ -224,7 +224,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _output_is_closed() -> bool:
-    """Whether nobody reads what is printed; another pipe may have broken instead."""
+    """Whether no process reads the output; another pipe may have broken instead."""
     waiting = select.poll()
     waiting.register(1, 0)
     return bool(waiting.poll(0))

@@ -30,7 +30,7 @@ class Inventory:
     children: frozenset[int]
 
     def left_since(self, before: Inventory, others: Inventory) -> list[str]:
-        """In words, what is open now and was not then.
+        """A text of what is open now and was not then.
 
         What replaces another of its kind is left out: clients of other users of the
         process reconnect.

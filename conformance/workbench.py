@@ -91,7 +91,7 @@ class Workbench(Generic[H]):
         self._require(self.missing(case))
 
     def missing(self, case: Requirements) -> list[str]:
-        """The methods that a case needs and that nobody has."""
+        """The methods that a case needs and that are missing."""
         return [n for ability in case.abilities for n in lacking(self.harness, ability)]
 
     def _require(self, missing: list[str]) -> None:

@@ -27,7 +27,7 @@ def memory_bytes(rows: pa.RecordBatch) -> int:
 
 
 def unshared(rows: pa.RecordBatch, *, foreign: bool = False) -> pa.RecordBatch:
-    """Return rows whose memory nobody changes: what others may change is copied.
+    """Return rows whose memory is not changed: what others may change is copied.
 
     Arrow does not know who else uses memory that can be changed, as that of a numpy
     array. Memory that cannot be, as that of a read message, is not copied.

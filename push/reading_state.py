@@ -37,7 +37,7 @@ class ReadingState(enum.Enum):
 
     @property
     def is_over(self) -> bool:
-        """Whether producers are refused, because nobody reads any more."""
+        """Whether producers are refused, because no reader is left."""
         return self in {ReadingState.FINISHED, ReadingState.CLOSED}
 
 

@@ -47,7 +47,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
     Raises:
         SchemaMismatch: permanent; a value is a ``variant``, of which Spark makes a
-            struct of two binaries that cannot be told from others.
+            struct of two binaries that cannot be distinguished from others.
     """
     path = _variant_in(schema, "")
     if path is not None:

@@ -133,7 +133,7 @@ class StreamLevelConsumer(ABC):
         changes it. The framework commits the start of a partition of which no message
         has arrived, so that a member that is stopped loses none that comes later, and
         compares the incarnations with those that it read before (rule R13). The default
-        knows no starts.
+        has no starts.
         """
         return NO_STARTS
 

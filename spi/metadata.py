@@ -104,7 +104,7 @@ class MetadataProvider(ABC):
         Args:
             topics: The topic of ``topic.name``, or several topics if the backend lists
                 topics (`fetch_topics`) and the user subscribed to them.
-            known: Partitions that the caller already knows. Backends that find
+            known: Partitions that the caller already has. Backends that find
                 partitions by probing may use it; others ignore it.
 
         Returns:

@@ -25,45 +25,15 @@ import os
 import sys
 import tempfile
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 # A command's path is its own folder; its children look for the same names as pytest.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.decoding import proving as decoding
-from tests.distributions import proving as distributions
-from tests.flight import proving as flight
-from tests.flight import spark_proving as flight_spark
-from tests.fuzz import proving as fuzz
-from tests.golden import proving as golden
-from tests.kafka import chaos_proving as kafka3
-from tests.kafka import proving as kafka
-from tests.kafka import spark_proving as kafka_spark
-from tests.kafka import spark_source_proving as spark_kafka
-from tests.pipelines import proving as pipelines
-from tests.pipelines import reverse_proving as reverse
-from tests.proving import (
-    backend,
-    crowd,
-    faults,
-    plants,
-    points,
-    power,
-    properties,
-    repeated,
-)
 from tests.proving.java import quick_options
 from tests.proving.verdict import Verdict
-from tests.reading import schema_pairs
-from tests.shm import proving as shm
-from tests.spark import proving as spark
-from tests.spark import save_proving as save
-from tests.spool import proving as spool
-from tests.tables import sink_proving as lake
-from tests.zeromq import proving as zeromq
-from tests.zoo import planting
-from tests.zoo import proving as zoo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -99,7 +69,45 @@ PATHS: Mapping[str, tuple[str, Any]] = {
     "repeated": ("tests that repeat others", repeated),
     "mutants": ("the kit on planted defects of NATS and Redis", planting),
     "plants": ("the suite on planted defects", plants),
+PATHS: Mapping[str, tuple[str, str]] = {
+    "steps": ("steps of the log", "tests.proving.points"),
+    "processes": ("processes that share a log", "tests.proving.crowd"),
+    "file": ("the file backend", "tests.proving.backend"),
+    "power": ("power cuts", "tests.proving.power"),
+    "faults": ("faults", "tests.proving.faults"),
+    "flight": ("the Flight server, its writers and readers", "tests.flight.proving"),
+    "spool": ("spools, their senders, receivers and readers", "tests.spool.proving"),
+    "flight-spark": ("Spark over Flight", "tests.flight.spark_proving"),
+    "fuzz": ("damaged inputs", "tests.fuzz.proving"),
+    "schemas": (
+        "rows between generated pairs of schemas",
+        "tests.reading.schema_pairs",
+    ),
+    "golden": ("test data of other projects", "tests.golden.proving"),
+    "spark": ("Spark's drivers", "tests.spark.proving"),
+    "save": ("Spark's Parquet writer", "tests.spark.save_proving"),
+    "pipelines": ("pipelines with several sinks", "tests.pipelines.proving"),
+    "reverse": ("tables into kafka and files", "tests.pipelines.reverse_proving"),
+    "delta": ("the delta sink", "tests.tables.sink_proving:DELTA"),
+    "kafka": ("the kafka sink", "tests.kafka.proving"),
+    "kafka-spark": ("Spark into kafka", "tests.kafka.spark_proving"),
+    "spark-kafka": ("Spark from kafka", "tests.kafka.spark_source_proving"),
+    "kafka3": (
+        "three brokers, their writers, copies, groups and Spark",
+        "tests.kafka.chaos_proving",
+    ),
+    "shm": ("rings in shared memory, their writers and readers", "tests.shm.proving"),
+    "zeromq": ("zeromq's senders and readers", "tests.zeromq.proving"),
+    "dead-letters": ("copies with dead letters", "tests.decoding.proving"),
+    "distributions": ("distributions of NATS and Redis", "tests.distributions.proving"),
+    "zoo": ("the kit on broken backends", "tests.zoo.proving"),
+    "properties": ("tests of generated cases", "tests.proving.properties"),
+    "repeated": ("tests that repeat others", "tests.proving.repeated"),
+    "mutants": ("the kit on planted defects of NATS and Redis", "tests.zoo.planting"),
+    "plants": ("the suite on planted defects", "tests.proving.plants"),
 }
+"""What is proved, and the module that does it: imported when it is, because children
+of the tests import this one."""
 DEFAULT = [key for key in PATHS if key not in ("mutants", "plants")]
 """Paths of a run that names none: planting defects takes long."""
 
@@ -118,7 +126,7 @@ def main() -> None:
     total, begun = Verdict(), time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         for key in arguments.paths or DEFAULT:
-            name, path = PATHS[key]
+            name, path = PATHS[key][0], _imported(PATHS[key][1])
             place, since = Path(folder) / key, time.monotonic()
             place.mkdir()
             verdict = path.prove(arguments.rounds, arguments.seed, place)
@@ -132,6 +140,13 @@ def main() -> None:
         print(f"{total.inputs} inputs, findings={total.findings}")
     print(f"lost={total.lost} twice={total.twice}")
     sys.exit(0 if total.good else 1)
+
+
+def _imported(path: str) -> Any:
+    """The module, or the object behind its colon."""
+    module, _, name = path.partition(":")
+    found = import_module(module)
+    return getattr(found, name) if name else found
 
 
 if __name__ == "__main__":

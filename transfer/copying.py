@@ -178,7 +178,7 @@ class Copy(Closing):
             SchemaMismatch: permanent; rows of the source do not fit the sink. Nothing
                 was written.
             PositionRefused: permanent; the writer id was used by another command.
-            EpochMarkerLost: data_loss; the sink no longer knows the writer, but a
+            EpochMarkerLost: data_loss; the sink no longer remembers the writer, but a
                 checkpoint exists.
             StreamError: Raised by either end. Rows that were read before the source
                 failed are committed.

@@ -77,7 +77,7 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no annotations
 def _close_one(channels: Iterable[Channel], but: Channel) -> None:
     """Close the connection that waits longest for a request, to keep room for others.
 
-    Whoever sends its request at once is not the one, however many send none.
+    A client that sends its request at once is not the one, however many send none.
     """
     waiting = [one for one in channels if one.waits and one is not but]
     if waiting:

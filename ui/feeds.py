@@ -125,7 +125,7 @@ class _Feed:
         token, _, text = last.partition("-")
         known = int(text) if token == self._token and _is_number(text) else 0
         if last and token != self._token:
-            # Its reader has ended: nobody read between then and now.
+            # Its reader has ended: no reader read between then and now.
             yield Event(self._id(0), None, "skipped")
         with self._lock:
             self._asked = time.monotonic()

@@ -1,4 +1,4 @@
-"""The state of a topic after a number of records: a value that records make anew."""
+"""The state of a topic after a number of records: a value that each record replaces."""
 
 from __future__ import annotations
 

@@ -254,7 +254,7 @@ def _info(operation: str, more: Mapping[str, Any]) -> dict[str, Any]:
             "operationParameters": parameters,
             "isBlindAppend": True,
             "engineInfo": _ENGINE,
-            # Makes the bytes of each commit its own: a lost reply is told by it.
+            # Makes the bytes of each commit its own: a lost reply is recognised by it.
             "txnId": str(uuid.uuid4()),
             **({_ENGINE: more} if more else {}),
         }

@@ -29,7 +29,7 @@ _CHUNK: Final = 2048
 
 
 class MessageSender(ABC):
-    """Queues messages in one producer, and knows which were not delivered.
+    """Queues messages in one producer, and records which were not delivered.
 
     For the thread of the producer.
     """

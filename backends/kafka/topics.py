@@ -128,7 +128,7 @@ class KafkaTopicAdmin(TopicAdmin):
             is_done: Takes their number, which is 0 if there is no topic.
 
         Raises:
-            StreamTimeout: transient; the change was accepted, and no broker knows it.
+            StreamTimeout: transient; the change was accepted, and no broker shows it.
         """
         seconds = self.config["connection.timeout.millis"] / 1000
         deadline = time.monotonic() + seconds

@@ -209,7 +209,7 @@ class WrittenTopics:
                     keep_inherited(self._connected[1])
                 client = AdminClient(dict(self._settings()))
                 try:
-                    # librdkafka may never answer list_offsets before it knows a broker.
+                    # librdkafka may not answer list_offsets before it found a broker.
                     client.list_topics(topic, timeout=seconds)
                 finally:
                     client.poll(0)  # the client's reports reach the watch

@@ -182,7 +182,7 @@ class Control:
             except Damaged as error:
                 failure = error
                 if self.number == number:
-                    break  # nobody writes there
+                    break  # no process writes there
                 continue
             if state.number == number == self.number:
                 self._state, self._where = state, where

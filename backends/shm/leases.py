@@ -2,7 +2,7 @@
 
 Each process that reads a topic has a file of entries in the folder ``leases``, which it
 keeps locked. The lock ends with the process, however it ends: a file that is not locked
-belongs to no process any more, and is removed by whoever finds it.
+belongs to no process any more, and is removed by the process that finds it.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 _LEFT: Final = ".left-"
 """Prefix of folders that are being created or removed. Their process keeps them locked:
-one that is not locked is removed by whoever finds it."""
+one that is not locked is removed by the process that finds it."""
 _OTHERS: Final = 0o077
 
 

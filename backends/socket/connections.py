@@ -264,7 +264,7 @@ class Connection:
             self.waits_for = WRITABLE
             raise BlockingIOError from error
         if "_ALERT_" in (error.reason or "") and self.is_open:
-            # With TLS 1.3 a client learns of a rejection only after its handshake.
+            # With TLS 1.3 a client receives a rejection only after its handshake.
             msg = f"{self.name}: the peer rejected the TLS connection: {error.reason}"
             raise NotAuthorized(msg) from error
 

@@ -2,7 +2,7 @@
 
 A server (the harness) holds a queue for each partition and answers one line of JSON to
 each line of JSON. Offsets number the messages since a server's start, which is the
-incarnation. Nobody can know the latest: it is None. The writer's last word is an end,
+incarnation. The latest is unknown: it is None. The writer's last word is an end,
 `Finished`; a connection that breaks off without it is `Failed`. Nothing is claimed, and
 nothing is read again after a failure.
 """

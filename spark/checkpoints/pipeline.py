@@ -160,7 +160,7 @@ def _check_folder(place: Place, pipeline: str, record: Record | None) -> None:
         raise PositionRefused(msg, remedy=_OWN_FOLDER)
     newest = max(_generations(names), default=0)
     if newest > record.generation:
-        msg = f"{place.text} has a generation {newest}, and {RECORD} knows of "
+        msg = f"{place.text} has a generation {newest}, and {RECORD} has "
         msg += f"{record.generation}: it is an old copy"
         raise PositionRefused(msg, remedy="restore the newest one")
 
@@ -186,13 +186,13 @@ def _earlier_runs(
 
 
 def _names(sources: Mapping[str, Source]) -> tuple[str, ...]:
-    """Ids of several streams, by which a checkpoint knows them; of one, none."""
+    """Ids of several streams, by which a checkpoint names them; of one, none."""
     return tuple(sources) if len(set(sources.values())) > 1 else ()
 
 
 def _check_sources(place: Place, record: Record, sources: Mapping[str, Source]) -> None:
     now = [identity_of(source.config) for source in sources.values()]
-    remedy = f"{_OWN_FOLDER}, or begin anew with --reset"
+    remedy = f"{_OWN_FOLDER}, or begin again with --reset"
     names = _names(sources)
     if record.names != names and record.names and names:
         msg = f"{place.text} is of the sources {', '.join(record.names)}, the query of "
@@ -220,7 +220,7 @@ def _check_reached(place: Place, record: Record, sources: Sequence[Source]) -> b
                 f"the position in {generation.text} is missing, although a batch was "
                 "committed"
             )
-            raise PositionRefused(msg, remedy="restore it, or begin anew with --reset")
+            raise PositionRefused(msg, remedy="restore it, or begin again with --reset")
         return False
     for number in {query.planned[-1], query.last}:
         if number is not None:

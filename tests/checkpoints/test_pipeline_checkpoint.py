@@ -296,7 +296,7 @@ def test_the_checkpoint_of_another_stream_is_refused(
         PipelineCheckpoint.open(str(folder), "delays", sources)
     assert str(caught.value) == (
         f"{folder} is of the stream file clicks, the pipeline reads file views; give "
-        "each pipeline a checkpoint folder of its own, or begin anew with --reset"
+        "each pipeline a checkpoint folder of its own, or begin again with --reset"
     )
     begun = PipelineCheckpoint.open(str(folder), "delays", sources, reset="earliest")
     assert begun.generation == 2
@@ -359,7 +359,7 @@ def test_an_old_copy_of_the_record_is_refused(
     with pytest.raises(PositionRefused) as caught:
         opened()
     assert str(caught.value) == (
-        f"{folder} has a generation 2, and pipeline.json knows of 1: "
+        f"{folder} has a generation 2, and pipeline.json has 1: "
         "it is an old copy; restore the newest one"
     )
 
@@ -387,7 +387,7 @@ def test_what_was_noted_is_what_refuses(opened: Open, ran: Ran, topic: Topic) ->
         opened()
     assert str(caught.value) == (
         f"the position in {first.folder} is missing, although a batch was committed; "
-        "restore it, or begin anew with --reset"
+        "restore it, or begin again with --reset"
     )
 
 

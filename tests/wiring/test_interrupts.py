@@ -6,6 +6,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from tests.proving.ports import free_port
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -30,10 +32,6 @@ def silent_server():
     threading.Thread(target=accept, daemon=True).start()
     return listener.getsockname()[1]
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
-
 schema = pa.schema({"a": pa.int64()})
 rows = pa.record_batch({"a": [1]}, schema)
 folder = sys.argv[1]
@@ -48,7 +46,7 @@ flight = {
 listening = {
     "streamType": "socket",
     "stream.socket.topic.name": "t",
-    "stream.socket.listen": f"127.0.0.1:{free_port()}",
+    "stream.socket.listen": f"127.0.0.1:{sys.argv[2]}",
 }
 full, _unread = streamfactory.push_table(schema, capacity_batches=1)
 full.write(rows)
@@ -88,7 +86,7 @@ os._exit(0)
 
 def test_an_interrupt_ends_every_wait_soon(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", WAITS, str(tmp_path)],
+        [sys.executable, "-c", WAITS, str(tmp_path), str(free_port())],
         capture_output=True,
         text=True,
         timeout=120,

@@ -21,6 +21,27 @@ are wrong only at a boundary. A defect that no case notices is a finding, unless
 list has the reason why nothing can be observed.
 
 """
+_TAIL: Final = """
+## Automatic mutants
+
+`streamfactory conformance redis --mutate 40`, without slow cases, with seeds 1 and 2 on
+2026-11-28: of 80 mutants 57 were caught and 23 survived.
+
+- 11 change nothing that can be observed. `equivalents.toml` of the package has
+  five of them, with reasons; three were in lines without an effect, which are removed;
+  three have a text that their function has twice, so no entry can name them: the number
+  of rows that one command stages, and limits of reads that return no rows.
+- 4 showed gaps of the kit, and are caught now: by `mistaken_options_are_refused`, by
+  `a_value_above_the_largest_is_refused_with_its_row`, and by `ErrorTable`, which
+  refuses what is no error.
+- 3 are in code for streams of other programs, which the harness did not reach: the kit
+  catches them with `--harness streamfactory_redis.harness:ForeignHarness`.
+- 5 are not noticed: three of the greatest ids that have an offset (one of them fails
+  `test_redis.py`), one of times by ids, and a deletion whose server goes away between
+  two keys.
+
+That is 64 of 69 that change behaviour (93 %).
+"""
 BACKENDS: Final = Path(__file__).parents[2] / "examples" / "backends"
 
 
@@ -79,7 +100,7 @@ class Defect:
 
 
 def section(defects: Mapping[str, Iterable[Defect]]) -> str:
-    """The part of docs/zoo.md on planted defects, by kind; ``defects`` by type."""
+    """The part of docs/zoo.md on mutants; ``defects`` by type, shown by kind."""
     kinds: dict[str, list[str]] = {}
     for kind, some in defects.items():
         for defect in some:
@@ -87,4 +108,4 @@ def section(defects: Mapping[str, Iterable[Defect]]) -> str:
             line += f" (not noticed: {defect.unseen})" if defect.unseen else ""
             kinds.setdefault(defect.kind, []).append(line)
     parts = ("\n".join([f"**{name}**\n", *kinds[name]]) for name in sorted(kinds))
-    return _HEAD + "\n\n".join(parts) + "\n"
+    return _HEAD + "\n\n".join(parts) + "\n" + _TAIL

@@ -133,7 +133,7 @@ class Metadata:
         A known partition that no longer exists is returned as ``vanished`` (rule M4).
 
         Args:
-            known: Partitions that the caller already knows, from a position for
+            known: Partitions that the caller already has, from a position for
                 example.
 
         Raises:

@@ -244,7 +244,7 @@ class StreamReceiver:
 
     def _begin(self, partition: Partition, log: DiskLog, shared: Shared | None) -> None:
         with self._lock:
-            # After the stop nobody would end it.
+            # After the stop nothing would end it.
             if self._stop.is_set() or partition in self._receivers:
                 return
             receiver = PartitionReceiver(

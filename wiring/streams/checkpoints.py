@@ -57,8 +57,8 @@ class FileCheckpointStore(CheckpointStore):
     Written to a temporary name, fsynced, renamed over the old, folder fsynced (rule
     P3). Instances of one group write different files, so they never block each other.
 
-    A store that has loaded a group replaces only checkpoints that it knows: those that
-    it loaded or saved. So a run is fenced by the first save of a later one, and by a
+    A store that has loaded a group replaces only checkpoints that it loaded or saved.
+    So a run is fenced by the first save of a later one, and by a
     change of its position.
 
     Args:

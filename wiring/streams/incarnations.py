@@ -1,7 +1,7 @@
 """The incarnations of a group member's partitions (rule R13).
 
 A member that continues to read does not notice by itself that a topic was deleted and
-created again: the source assigns the partition anew, or serves the new one at the old
+created again: the source assigns the partition again, or serves the new one at the old
 offset.
 """
 

@@ -46,7 +46,7 @@ OPTIONS: Final = (
     Option(
         "access.file",
         "Bearer tokens and permissions by topic, TOML; read again when it changes. "
-        "Without it, whoever can connect may do everything.",
+        "Without it, every client that can connect may do everything.",
         PATH,
     ),
     Option(

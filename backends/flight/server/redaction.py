@@ -63,7 +63,7 @@ class ServedStore(LogStore):
 
     Args:
         store: The topics; the caller closes it.
-        redactor: Knows the places.
+        redactor: Has the places.
     """
 
     def __init__(self, store: LogStore, redactor: Redactor) -> None:

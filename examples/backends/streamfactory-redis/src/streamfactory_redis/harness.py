@@ -307,3 +307,36 @@ class RedisHarness:
 
     def _key(self, name: object) -> str:
         return f"{{{self.topic}}}:{name}"
+
+
+class ForeignHarness(RedisHarness):
+    """A stream of numbers that another program writes, with ids of the server's clock.
+
+    It can be read: nothing of a topic is there.
+    """
+
+    single_partition: ClassVar = True
+    sets_timestamps: ClassVar = False
+    reasons: ClassVar = {"rows": "streams of other programs are not written"}
+    rows = visible = grow = recreate = acknowledged = None  # type: ignore[assignment]
+
+    def properties(self) -> Mapping[str, str]:
+        deleting = {"stream.redis.delete.acknowledged": "false"}
+        return {**super().properties(), **deleting}
+
+    def partitions(self) -> Sequence[int]:
+        return [0]
+
+    def _describe(self, partitions: int) -> None:
+        with connect(self._address()) as client:
+            client.xgroup_create(self.topic, "readers", mkstream=True)
+
+    def _append(self, partition: int, *entries: Mapping[str, Any]) -> Any:
+        with connect(self._address()) as client:
+            adding = client.pipeline(transaction=False)
+            for fields in entries:
+                adding.xadd(self.topic, fields)
+            return adding.execute()
+
+    def _key(self, name: object) -> str:
+        return self.topic

@@ -12,6 +12,7 @@ from streamfactory import spi
 
 from streamfactory_redis import layout, scripts
 from streamfactory_redis.connection import Connection
+from streamfactory_redis.layout import topic_problem
 
 _MOST_ROWS: Final = 16_384
 """Of one answer: the server does nothing else meanwhile."""
@@ -139,8 +140,14 @@ class RedisMetadata(spi.MetadataProvider):
         return spi.envelope_schema()
 
     def fetch_topics(self) -> Sequence[str]:
-        keys = self._connection.client.scan_iter(match="{*}:topic", _type="hash")
-        return sorted(key.decode()[1:].rpartition("}:topic")[0] for key in keys)
+        client = self._connection.client
+        keys = client.scan_iter(match="{*}:topic", _type="hash")
+        topics = {key.decode()[1:].rpartition("}:topic")[0] for key in keys}
+        # A key with braces is a partition of a topic, and no name of one.
+        streams = {
+            key.decode(errors="replace") for key in client.scan_iter(_type="stream")
+        }
+        return sorted(topics | {key for key in streams if not topic_problem(key)})
 
     def _offset_at(self, info: spi.PartitionInfo, wanted: int) -> int | None:
         """The offset of the first entry that was stored then or later."""
