@@ -34,7 +34,7 @@ def from_parts(column: pa.Array, want: pa.DataType) -> pa.Array:
         ArrowInvalid: A part is missing or too large, the value is infinite, a column
             of times has another zone, or the column would round.
     """
-    if pc.any(pc.is_valid(pc.struct_field(column, "specialValue"))).as_py():
+    if pc.any(pc.is_valid(_part(column, "specialValue"))).as_py():
         msg = "a time is infinite"
         raise pa.ArrowInvalid(msg)
     types = pa.types
@@ -48,7 +48,7 @@ def from_parts(column: pa.Array, want: pa.DataType) -> pa.Array:
         raise pa.ArrowInvalid(msg)
     if types.is_date(want):
         return seconds.cast(want)
-    offset = pc.fill_null(pc.struct_field(column, "offsetSeconds"), 0)
+    offset = pc.fill_null(_part(column, "offsetSeconds"), 0)
     if types.is_time(want) and pc.any(pc.not_equal(offset, 0)).as_py():
         msg = "a time of day is not that of UTC"
         raise pa.ArrowInvalid(msg)
@@ -61,8 +61,15 @@ def from_parts(column: pa.Array, want: pa.DataType) -> pa.Array:
     return counted.cast(want)
 
 
+def _part(column: pa.Array, name: str) -> pa.Array:
+    """A part; null where the values have no such part."""
+    if name in column.type.names:
+        return pc.struct_field(column, name)
+    return pa.nulls(len(column), PARTS.field(name).type)
+
+
 def _text(column: pa.Array, name: str, instead: int | None) -> pa.Array:
-    part = pc.struct_field(column, name)
+    part = _part(column, name)
     if instead is not None:
         part = pc.if_else(column.is_valid(), instead, pa.scalar(None, pa.int32()))
     return pc.utf8_lpad(part.cast(pa.string()), _WIDTHS.get(name, 2), "0")
@@ -74,7 +81,7 @@ def _joined(separator: str, texts: list[pa.Array]) -> pa.Array:
 
 def _fraction(column: pa.Array, unit: str) -> pa.Array:
     """Nanoseconds of a second in a coarser unit."""
-    nanos = pc.fill_null(pc.struct_field(column, "nanos"), 0).cast(pa.int64())
+    nanos = pc.fill_null(_part(column, "nanos"), 0).cast(pa.int64())
     step = 1_000_000_000 // _PER_SECOND[unit]
     whole = pc.divide(nanos, step)
     inside = pc.and_(pc.greater_equal(nanos, 0), pc.less(nanos, 1_000_000_000))
