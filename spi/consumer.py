@@ -155,6 +155,15 @@ class StreamLevelConsumer(ABC):
     def assignment(self) -> frozenset[Partition]:
         """Return the partitions that are assigned to this member."""
 
+    def has_joined(self) -> bool:
+        """Whether the group has answered which partitions this member has.
+
+        Called while `assignment` is empty. Until it has, a loop over the member waits;
+        then the other members have all partitions, and the loop ends. The default is
+        True.
+        """
+        return True
+
     @abstractmethod
     def commit(self, position: Position) -> None:
         """Commit a position for assigned partitions. Nothing else commits one.

@@ -237,6 +237,8 @@ JAVA_ONLY: Final = frozenset(
 )
 """Properties of the Java client that librdkafka does not have. They have no effect."""
 
+_OF_THE_WRAPPER: Final = ("logger", "on_commit", "throttle_cb")
+"""Objects that confluent-kafka accepts beside the properties of librdkafka."""
 _POINTERS: Final = {
     "default_topic_conf",
     "interceptors",
@@ -247,11 +249,17 @@ _POINTERS: Final = {
     "ssl_engine_callback_data",
     "ssl_key",
 }
-CALLBACKS: Final[Mapping[str, str]] = dict.fromkeys(
-    (key for key in LIBRDKAFKA_KEYS if key.endswith("_cb") or key in _POINTERS),
-    "its value is an object of a program, which no text stands for",
-)
-"""Properties of librdkafka that are functions or other pointers, with the remedy."""
+CALLBACKS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        (
+            *(k for k in LIBRDKAFKA_KEYS if k.endswith("_cb") or k in _POINTERS),
+            *_OF_THE_WRAPPER,
+        ),
+        "its value is an object of a program, which no text stands for",
+    ),
+    "oauth_cb": "set stream.kafka.sasl.oauthbearer.token to module:function",
+}
+"""Properties that are functions or other objects, with the remedy."""
 
 CLIENT_KEYS: Final = LIBRDKAFKA_KEYS.union(RENAMED, JAVA_ONLY, JAVA_KEYS)
 """Keys that may be passed through."""

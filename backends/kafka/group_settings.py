@@ -25,13 +25,16 @@ def member_settings(
     return settings
 
 
+def assigns_alone(config: StreamConfig) -> bool:
+    """Whether the coordinator assigns partitions, to each member by its heartbeats."""
+    return config.client_properties("consumer").get("group.protocol") == "consumer"
+
+
 def cooperates(config: StreamConfig) -> bool:
     """Whether members keep the partitions that a rebalance does not move."""
     given = config.client_properties("consumer")
     strategy = given.get("partition.assignment.strategy", "cooperative-sticky")
-    return given.get("group.protocol") == "consumer" or strategy.startswith(
-        "cooperative"
-    )
+    return assigns_alone(config) or strategy.startswith("cooperative")
 
 
 def subscription(config: StreamConfig) -> list[str]:

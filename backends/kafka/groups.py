@@ -23,6 +23,7 @@ from streamfactory.backends.kafka.committed import committed_place
 from streamfactory.backends.kafka.errors import failure, is_passing, retried
 from streamfactory.backends.kafka.group_rows import ConsumedRowsByPartition
 from streamfactory.backends.kafka.group_settings import (
+    assigns_alone,
     cooperates,
     member_settings,
     subscription,
@@ -99,6 +100,8 @@ class KafkaGroupMember(StreamLevelConsumer):
         self._library = library_for(config, READING)
         self._client: Consumer | None = None
         self._queue: MemberQueue | None = None
+        self._answered = False
+        """Whether the group has assigned partitions to this member, or none."""
         self._mine: set[Partition] = set()
         self._next: dict[Partition, int] = {}
         self._starts = Position()
@@ -127,6 +130,18 @@ class KafkaGroupMember(StreamLevelConsumer):
 
     def assignment(self) -> frozenset[Partition]:
         return frozenset(self._mine)
+
+    def has_joined(self) -> bool:
+        if (
+            self._client is not None
+            and not self._answered
+            and assigns_alone(self._config)
+        ):
+            # The client does not call back when it is assigned no partitions.
+            doing = f"members of group {self._group!r} cannot be read"
+            members = self._metadata.fetch_members(self._group, doing)
+            self._answered = self._client.memberid() in members
+        return self._answered
 
     def starts(self) -> Position:
         return self._starts
@@ -171,6 +186,7 @@ class KafkaGroupMember(StreamLevelConsumer):
             queue.close()
         if client is not None:
             client.close()  # may still be assigned partitions; `_assigned` ignores them
+        self._answered = False
         self._mine.clear()
         self._starts = Position()
         self._recreated.clear()
@@ -204,6 +220,7 @@ class KafkaGroupMember(StreamLevelConsumer):
 
     def _assigned(self, client: Consumer, given: list[TopicPartition]) -> None:
         """Start at the committed offsets, else at the start of the options."""
+        self._answered = self._client is not None
         if not given or self._client is None:
             return
         partitions = [_partition(place) for place in given]

@@ -189,12 +189,21 @@ class KafkaMetadata(MetadataProvider):
 
     def replace_position(self, group: str, before: Position, after: Position) -> bool:
         doing = f"offsets of group {group!r} cannot be committed"
+        if self.fetch_members(group, doing):
+            raise failure(KafkaError(KafkaError.NON_EMPTY_GROUP), doing)
+        return replace_offsets(self._config, self._client_id, group, before, after)
+
+    def fetch_members(self, group: str, doing: str) -> set[str]:
+        """The ids of a group's members.
+
+        Args:
+            group: The group.
+            doing: What cannot be done without them, for errors.
+        """
         described = self._admin.call(
             doing, lambda c: c.describe_consumer_groups([group])
         )
-        if described[group].members:
-            raise failure(KafkaError(KafkaError.NON_EMPTY_GROUP), doing)
-        return replace_offsets(self._config, self._client_id, group, before, after)
+        return {member.member_id for member in described[group].members}
 
     def fetch_written_at(self, partition: Partition, offset: int) -> int | None:
         settings = consumer_settings(self._config, "streamfactory-waiting", Watch())

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from streamfactory.decoders.columns.base64 import from_base64, from_hex
 from streamfactory.decoders.columns.decimals import decimals
 from streamfactory.decoders.columns.options import UNITS
+from streamfactory.decoders.debezium import structured
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -88,6 +89,8 @@ def by_schema(
         return _number(partial(_counted, _UNITS[name]), want)
     if name in _ZONED:
         return _text(want)
+    if name in structured.NAMES and _is_instant(want):
+        return Encoding(structured.PARTS, structured.from_parts)
     if name == DECIMAL and not pa.types.is_binary(want):
         scale = int(schema["parameters"]["scale"])
         if scale not in _SCALES:
@@ -126,6 +129,8 @@ def by_options(name: str, want: pa.DataType, options: Mapping[str, Any]) -> Enco
         return _number(partial(_counted, "us"), want)
     if mode == "isostring" and types.is_temporal(want):
         return Encoding(want) if types.is_duration(want) else _text(want)
+    if mode == "structured" and _is_instant(want):
+        return Encoding(structured.PARTS, structured.from_parts)
     if types.is_date(want):
         return _number(_days, want)
     if types.is_time(want):
@@ -172,6 +177,10 @@ def timestamp_unit(options: Mapping[str, Any]) -> str | None:
 
 def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _is_instant(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_temporal(kind) and not pa.types.is_duration(kind))
 
 
 def _is_bytes(kind: pa.DataType) -> bool:

@@ -69,6 +69,7 @@ OPTIONS: Final = (
             "isostring",
             "microseconds",
             "nanoseconds",
+            "structured",
         ),
         default="adaptive",
     ),

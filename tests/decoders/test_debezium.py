@@ -372,6 +372,75 @@ def test_values_have_the_meaning_of_their_schema(
     assert typed(kind, value, *described) == wanted
 
 
+LEAP = {"year": 2024, "month": 2, "day": 29, "specialValue": None}
+CLOCK = {"hour": 10, "minute": 16, "second": 40, "nanos": 5_000, "precision": 6}
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "name", "wanted"),
+    [
+        (pa.date32(), LEAP, "Date", date(2024, 2, 29)),
+        (pa.time64("us"), CLOCK, "Time", time(10, 16, 40, 5)),
+        (
+            pa.timestamp("us"),
+            LEAP | CLOCK | {"year": 1},
+            "Timestamp",
+            None,  # no leap year
+        ),
+        (
+            pa.timestamp("us"),
+            LEAP | CLOCK,
+            "Timestamp",
+            datetime.fromisoformat("2024-02-29T10:16:40.000005"),
+        ),
+        (
+            pa.timestamp("us", "UTC"),
+            LEAP | CLOCK | {"offsetSeconds": 7200, "zoneId": "Europe/Vienna"},
+            "ZonedTimestamp",
+            datetime(2024, 2, 29, 8, 16, 40, 5, UTC),
+        ),
+        (
+            pa.time64("us"),
+            CLOCK | {"offsetSeconds": 0},
+            "ZonedTime",
+            time(10, 16, 40, 5),
+        ),
+        (pa.time64("us"), CLOCK | {"offsetSeconds": 1}, "ZonedTime", None),
+        (pa.time32("ms"), CLOCK, "Time", None),
+        (pa.time32("ms"), CLOCK | {"nanos": 10**9}, "Time", None),
+        (pa.time64("us"), CLOCK | {"hour": None}, "Time", None),
+        (pa.date32(), LEAP | {"specialValue": "POSITIVE_INFINITY"}, "Date", None),
+        (pa.date32(), {"specialValue": "NEGATIVE_INFINITY"}, "Date", None),
+    ],
+)
+def test_structured_times_are_those_of_their_parts(
+    kind: pa.DataType, value: Any, name: str, wanted: Any
+) -> None:
+    schema = pa.schema([("x", kind)])
+    found = [payload("c", after={"x": one}) for one in (value, None)]
+    described = column("x", "struct", f"{DEBEZIUM}.time.Structured{name}")
+    modes = {"time.precision.mode": "structured"}
+    for messages, given in (
+        ([with_schema([described], one) for one in found], {}),
+        ([json.dumps(one).encode() for one in found], modes),
+    ):
+        decoded = decode(decoder(schema, **given), messages)
+        values = decoded.rows["x"].to_pylist()
+        assert values == ([None] if wanted is None else [wanted, None])
+        assert bad(decoded) == ([(0, "value")] if wanted is None else [])
+
+
+def test_shapes_without_wkb_are_structs() -> None:
+    circle = {"center": {"x": 1.0, "y": 2.0, "wkb": None, "srid": None}, "radius": 3.0}
+    kind = "struct<center struct<x double, y double>, radius double>"
+    name = f"{DEBEZIUM}.data.geometry.Circle"
+    wanted = {"center": {"x": 1.0, "y": 2.0}, "radius": 3.0}
+    assert typed(kind, circle, "struct", name) == wanted
+    line = {"a": 1.0, "b": 2.0, "c": 3.0}
+    kind = "struct<a double, b double, c double>"
+    assert typed(kind, line, "struct", f"{DEBEZIUM}.data.geometry.Line") == line
+
+
 def test_precise_decimals_have_the_scale_of_their_schema() -> None:
     scale: dict[str, Any] = {
         "parameters": {"scale": "2", "connect.decimal.precision": "10"}

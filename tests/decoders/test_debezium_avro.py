@@ -198,6 +198,26 @@ def test_geometries_and_decimals_of_variable_scale_are_read(server: Server) -> N
     assert (row["place"], row["amount"]) == (b"\1", 2.5)
 
 
+def test_structured_times_are_read(server: Server) -> None:
+    parts = [*(["year", "int"], ["month", "int"], ["day", "int"])]
+    day = {
+        "type": "record",
+        "name": "StructuredDate",
+        "fields": [{"name": name, "type": ["null", kind]} for name, kind in parts]
+        + [{"name": "specialValue", "type": ["null", "string"]}],
+        "connect.name": f"{DEBEZIUM}.time.StructuredDate",
+    }
+    after = {"x": {"year": 2024, "month": 2, "day": 29, "specialValue": None}}
+    schema = envelope({"name": "x", "type": day})
+    message = event(server, schema, "c", after=after)
+    infinite = dict.fromkeys(("year", "month", "day"))
+    after = {"x": infinite | {"specialValue": "POSITIVE_INFINITY"}}
+    with decoder(server, "x date") as made:
+        decoded = decode(made, [message, event(server, schema, "c", after=after)])
+    assert [row["x"] for row in decoded.rows.to_pylist()] == [date(2024, 2, 29)]
+    assert bad(decoded) == [(1, "value")]
+
+
 def test_decimals_of_negative_scale_texts_and_bytes_are_read(server: Server) -> None:
     parameters = {"scale": "-2", "connect.decimal.precision": "5"}
     columns = [

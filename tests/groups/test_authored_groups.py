@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,7 @@ from streamfactory.spi import (
     hookimpl,
 )
 from streamfactory.wiring.plugins.manager import PluginManager
+from streamfactory.wiring.streams import authored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,6 +67,9 @@ class Script:
     answers: list[Any] = field(default_factory=list)
     """Each a partition and what was fetched, an exception, or None."""
     assigned: frozenset[Partition] = frozenset({ZERO, ONE})
+    look: Callable[[], frozenset[Partition]] | None = None
+    """Answers the assignment, instead of ``assigned``."""
+    joined: bool = True
     commits: list[Position] = field(default_factory=list)
     fails: dict[str, Exception] = field(default_factory=dict)
     limits: list[FetchLimits] = field(default_factory=list)
@@ -89,7 +94,10 @@ def _plugin(script: Script) -> object:  # noqa: C901 - one class for each interf
 
         def assignment(self) -> frozenset[Partition]:
             script.check("assignment")
-            return script.assigned
+            return script.assigned if script.look is None else script.look()
+
+        def has_joined(self) -> bool:
+            return script.joined
 
         def seek(self, partition: Partition, offset: int) -> None:
             script.sought.append((partition, offset))
@@ -495,3 +503,29 @@ def test_a_loop_ends_where_the_assigned_partitions_are_read_to_their_latest(
     ]
     assert [batch.next_offset for batch in stream] == [11, 12]
     assert len(script.answers) == 1
+
+
+def test_a_loop_without_partitions_ends_when_the_group_has_assigned_none(
+    member: Callable[..., Stream], script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(authored, "_SETTLED", 0.05)
+    script.bounds, script.assigned, script.joined = (10, 12), frozenset(), False
+    stream, began = member(), time.monotonic()
+
+    def look() -> frozenset[Partition]:
+        script.joined = time.monotonic() - began > 0.2
+        return frozenset()
+
+    script.look = look
+    assert list(stream) == []
+    assert time.monotonic() - began > 0.2
+
+
+def test_a_loop_goes_on_with_partitions_that_others_give_up_late(
+    member: Callable[..., Stream], script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(authored, "_SETTLED", 30.0)
+    script.bounds, script.assigned = (10, 12), frozenset({ZERO})
+    script.answers = [None, None, (ZERO, Fetched(typed(1, 2), 12))]
+    script.look = lambda: script.assigned if len(script.answers) < 2 else frozenset()
+    assert [batch.next_offset for batch in member()] == [12]

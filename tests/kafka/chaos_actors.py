@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 TRANSIENT: Final = ("connection_failed", "timeout", "transient", "partial_metadata")
 """Errors of a query that brokers may cause."""
+CRASHED: Final = "Python worker exited unexpectedly (crashed)"
+"""How a query ends whose process was killed while it planned or committed."""
 
 
 class Role:
@@ -67,6 +70,7 @@ class Query:
         self.start("follow")
 
     def start(self, mode: str) -> None:
+        self._was_shot = False
         path = "required" if self._choose() else "off"
         os.environ.update({READING: path, WRITING: path})
         paths = [self._place.native, self._path]
@@ -84,7 +88,7 @@ class Query:
         return max((int(path.name) for path in commits), default=-1) + 1
 
     def revive(self) -> None:
-        """Start it again where brokers have ended it.
+        """Start it again where brokers, or a kill of one of its processes, ended it.
 
         Raises:
             RuntimeError: Something else has.
@@ -93,6 +97,8 @@ class Query:
             return
         log = self.driver.log
         codes = [code for code in TRANSIENT if f"[{code}]" in log]
+        if self._was_shot and CRASHED in log:
+            codes.append("killed")
         if not codes and "Python worker failed to connect back" not in log:
             raise RuntimeError(log[-6000:])
         self.ends[codes[0] if codes else "busy"] += 1
@@ -103,6 +109,12 @@ class Query:
         return [
             pid for pid in descendants(self.driver.group) if word in command_of(pid)
         ]
+
+    def shoot(self, pid: int) -> None:
+        """Kill one of its processes."""
+        self._was_shot = True
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
     def kill(self) -> bool:
         """Kill the driver with all that it has started; start another."""

@@ -239,7 +239,7 @@ class Proof:
             else:
                 # A task's process was forked by a daemon, which the executor started.
                 victim = pid if what == "process" else parent_of(parent_of(pid))
-                os.kill(victim, signal.SIGKILL)
+                self.query.shoot(victim)
         finally:
             holds.release()
 
@@ -281,8 +281,7 @@ class Proof:
         self._wait(0, 1)
         found = self.query.processes(word)
         if found:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.chance.choice(found), signal.SIGKILL)
+            self.query.shoot(self.chance.choice(found))
 
     def _held(self, name: str) -> int | None:
         """The process that is held; None if none came to the step in time."""

@@ -137,6 +137,23 @@ def test_what_was_fetched_before_a_revocation_is_not_delivered(
         assert all(follows(of(partition, again), 0) for partition in given)
 
 
+@pytest.mark.parametrize("way", ["cooperative-sticky", "range", "consumer"])
+def test_a_member_that_is_assigned_nothing_has_joined(
+    way: str, topics: Topics, member_of: Opener
+) -> None:
+    topic = filled(topics, 1, 10)
+    options = {"partition.assignment.strategy": way, **QUICK}
+    if way == "consumer":
+        options = {"group.protocol": way}
+    with member_of(topic, **options) as first, member_of(topic, **options) as second:
+        assert not first.has_joined()
+        until(lambda: len(first.assignment()) == 1, first)
+        assert first.has_joined()
+        until(second.has_joined, first, second)
+        first.close()
+        assert not first.has_joined()
+
+
 def test_both_paths_return_the_same_rows_of_several_partitions(
     native: ModuleType,
     topics: Topics,

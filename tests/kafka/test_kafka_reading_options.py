@@ -151,3 +151,21 @@ def test_what_spark_means_otherwise_is_refused_with_what_comes_close() -> None:
     assert "set retry.max.attempts, which counts the first attempt too" in text
     assert "set retry.initial.millis, which doubles with each attempt" in text
     assert "set kafka.group.id" in text
+
+
+@pytest.mark.parametrize(
+    ("key", "remedy"),
+    [
+        ("rebalance_cb", "its value is an object of a program"),
+        ("logger", "its value is an object of a program"),
+        ("opaque", "its value is an object of a program"),
+        ("oauth_cb", "set stream.kafka.sasl.oauthbearer.token to module:function"),
+    ],
+)
+def test_objects_of_a_program_are_no_texts(key: str, remedy: str) -> None:
+    given = {f"stream.kafka.consumer.prop.{key}": "x"}
+    with (
+        pytest.raises(ConfigError, match=f"{key}: is set by streamfactory.*{remedy}"),
+        opened({**stream_of("localhost:1", "t"), **given}),
+    ):
+        pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import ExitStack, suppress
 from time import perf_counter
-from typing import TYPE_CHECKING, TypeVar, final
+from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from streamfactory.spi import (
     ClosedError,
@@ -41,6 +41,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 """What a call of an author's code answers."""
 
+_SETTLED: Final = 10.0
+"""Seconds without partitions after which others have them all. A cooperative group
+assigns none at first, until the others have given up theirs: by their next heartbeats,
+which are 3 to 5 seconds apart."""
+
 
 @final
 class AuthoredGroup(GroupReader):
@@ -62,6 +67,8 @@ class AuthoredGroup(GroupReader):
         self._starts = NO_STARTS
         self._counters = Counters()
         self._next_look = 0.0
+        self._without_since: float | None = None
+        """Since when the group has assigned no partition to this member."""
         self._closed = threading.Event()
         self._incarnations = MemberIncarnations(source, self._closed)
         self._waiting: tuple[Partition, Fetched] | None = None
@@ -124,11 +131,12 @@ class AuthoredGroup(GroupReader):
         return sum(counters, self._counters)
 
     def has_read(self, ends: Mapping[Partition, int | None]) -> bool:
-        """See `GroupReader`; False as long as no partition is assigned."""
+        """See `GroupReader`; without partitions, whether others have them all."""
         mine, position = self._call(self._author.assignment), self.position
-        return bool(mine) and all(
-            is_reached(position.get(one), ends.get(one, 0)) for one in mine
-        )
+        if not mine:
+            return self._has_none()
+        self._without_since = None
+        return all(is_reached(position.get(one), ends.get(one, 0)) for one in mine)
 
     def close(self) -> None:
         """See `GroupReader`."""
@@ -140,6 +148,15 @@ class AuthoredGroup(GroupReader):
             last.callback(self._letters.close)
             last.callback(self._closed.set)
             last.callback(self._call, self._author.close)
+
+    def _has_none(self) -> bool:
+        if not self._call(self._author.has_joined):
+            self._without_since = None
+            return False
+        now = self._source.clock.now()
+        if self._without_since is None:
+            self._without_since = now
+        return now - self._without_since >= _SETTLED
 
     def _fetch(self, limits: FetchLimits) -> None:
         began = perf_counter()
