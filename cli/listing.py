@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from importlib.metadata import PackageNotFoundError, requires, version
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from streamfactory.cli.printing import Printer
 
 _KINDS: Final = {BACKENDS: "stream type", DECODERS: "decoder"}
+_NAME: Final = "streamfactory"
+_PACKAGE: Final = re.compile("[A-Za-z0-9._-]+")
+_EXTRA: Final = re.compile(r"""extra\s*==\s*["']([^"']+)""")
 _STATES: Final = {
     "broken_plugin": "broken",
     "duplicate_plugin": "duplicate",
@@ -70,6 +75,8 @@ def _loaded(infos: Sequence[PluginInfo], seconds: float) -> list[PluginInfo]:
 
 def _document(info: PluginInfo) -> dict[str, Any]:
     state = "loaded" if info.loaded else "available"
+    if not info.loaded and _lacks(info):
+        state = f"needs {_NAME}[{info.name}]"
     if info.error is not None:
         state = _STATES.get(info.error.code, "broken")
     return {
@@ -81,6 +88,22 @@ def _document(info: PluginInfo) -> dict[str, Any]:
         "reason": None if info.error is None else str(info.error),
         "target": info.target,
     }
+
+
+def _lacks(info: PluginInfo) -> bool:
+    """Whether a package is missing of the extra that has the plug-in's name."""
+    if info.distribution != _NAME:
+        return False
+    for text in requires(_NAME) or ():
+        name, _, condition = text.partition(";")
+        found = _EXTRA.search(condition)
+        package = _PACKAGE.match(name)
+        if package and found and found[1] == info.name:
+            try:
+                version(package[0])
+            except PackageNotFoundError:
+                return True
+    return False
 
 
 def _lines(documents: Sequence[dict[str, Any]]) -> Iterable[str]:
