@@ -22,6 +22,8 @@ from streamfactory.wiring.plugins.manager import default_manager
 
 if TYPE_CHECKING:
     from streamfactory.spi import DecodeContext, Decoded
+    from streamfactory.transfer.copying import Copy
+    from streamfactory.transfer.replaying import Replay
 
 
 class Fixed(Words):
@@ -40,6 +42,7 @@ def main() -> None:
     replays = len(sys.argv) > 1
     default_manager().register(Dictionary(Fixed if replays else Words))
     find = Catalogue().get
+    job: Copy | Replay
     if replays:
         job = open_replay(find("dead"), find("second"), find)
     else:
