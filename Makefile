@@ -4,11 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup java run quick test test-all prove matrix check docs bench lock dist native clean
+.PHONY: setup java says run quick test test-all prove matrix check docs bench lock dist native clean
 
 setup: $(STAMP)  ## make .venv with everything (uv where there is one, else pip)
 
 $(STAMP): pyproject.toml
+	@echo "$(VENV): installing all dependencies, which takes some minutes the first time"
 	@if command -v uv >/dev/null 2>&1; then \
 	  uv venv --quiet --allow-existing --python $(PYTHON) $(VENV) && \
 	  uv pip install --quiet --python $(BIN)/python -e '.[dev]'; \
@@ -21,8 +22,12 @@ $(STAMP): pyproject.toml
 java: setup  ## a Java for Spark, inside .venv where the machine has none
 	@.ci/java $(VENV)
 
-run: java  ## the main job on real data
+run: says java  ## the main job on real data
 	@$(BIN)/python examples/flights.py
+
+says:
+	@echo "make run: a year of flights through a stream, Spark and another stream; a few minutes"
+
 
 # Tests wait for other processes half of the time: two workers for each of two cores.
 WORKERS ?= 4

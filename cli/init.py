@@ -25,17 +25,16 @@ if TYPE_CHECKING:
 @click.option(
     "--kafka",
     is_flag=True,
-    help="Add a Kafka broker that runs without a container, by Java and Maven, and "
-    "print how to start a broker with what this machine has.",
+    help="Add a stream in Kafka and a broker for this machine, with or without a "
+    "container, and print how it can be started here.",
 )
 @json_flag
 @click.pass_obj
 def init_command(printer: Printer, *, folder: Path, kafka: bool) -> None:
     """Create a project to start from in FOLDER, or here.
 
-    It has streams in files and in Kafka, a pipeline, rows to begin with, a compose file
-    for a broker, and a README. Files that are there already are never overwritten:
-    nothing is written if one of them is.
+    It has streams in files, a pipeline, rows to begin with, and a README.
+    Files that are there already are never overwritten: nothing is written if one is.
     """
     texts = _texts("starter") | (_texts("starter_kafka") if kafka else {})
     there = [name for name in texts if is_file(folder / name)]
@@ -46,7 +45,8 @@ def init_command(printer: Printer, *, folder: Path, kafka: bool) -> None:
         _write(folder / name, text)
     document = {"folder": str(folder), "files": list(texts)}
     lines = [*_lines(folder, list(texts)), *(_broker_lines() if kafka else ())]
-    printer.show(document, [*lines, "README.md leads from there."])
+    page = "KAFKA.md" if kafka else "README.md"
+    printer.show(document, [*lines, f"{page} leads from there."])
 
 
 def _texts(starter: str) -> dict[str, str]:

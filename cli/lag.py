@@ -15,6 +15,7 @@ from streamfactory.cli.parameters import interval_of, json_flag
 from streamfactory.cli.printing import JsonPrinter
 from streamfactory.cli.results import count, number, table
 from streamfactory.cli.status import Status, status_of
+from streamfactory.spark.locating import NotRunYet
 from streamfactory.spark.targets import all_targets, target_lags
 from streamfactory.spi import StreamError, Unsupported
 from streamfactory.wiring.config.catalogue import Catalogue
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 
+_NOT_MEASURED: Final = (Unsupported, NotRunYet)
 _AT_ONCE: Final = 8
 """Targets that are measured concurrently: an unreachable one delays no other."""
 _CLEAR: Final = "\033[H\033[J"
@@ -113,11 +115,11 @@ def _measure(
     if found is None:
         return None
     stack.close()
-    # By default, streams whose groups store no positions are left out.
+    # By default, what has no position is left out.
     errors = {
         target: error
         for target, (_, error) in zip(wanted, found, strict=True)
-        if error is not None and (targets or not isinstance(error, Unsupported))
+        if error is not None and (targets or not isinstance(error, _NOT_MEASURED))
     }
     lags = [_plain(lag) for of_target, _ in found for lag in of_target]
     document = {

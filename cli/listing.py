@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from importlib.metadata import PackageNotFoundError, entry_points, version
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from streamfactory.cli.printing import Printer
 
 _KINDS: Final = {BACKENDS: "stream type", DECODERS: "decoder"}
+_PACKAGE: Final = re.compile("[A-Za-z0-9._-]+")
+_EXTRA: Final = re.compile(r"""extra\s*==\s*["']([^"']+)""")
 _STATES: Final = {
     "broken_plugin": "broken",
     "duplicate_plugin": "duplicate",
@@ -70,6 +74,9 @@ def _loaded(infos: Sequence[PluginInfo], seconds: float) -> list[PluginInfo]:
 
 def _document(info: PluginInfo) -> dict[str, Any]:
     state = "loaded" if info.loaded else "available"
+    missing = None if info.loaded else _lacks(info)
+    if missing is not None:
+        state = f"needs {missing}"
     if info.error is not None:
         state = _STATES.get(info.error.code, "broken")
     return {
@@ -81,6 +88,23 @@ def _document(info: PluginInfo) -> dict[str, Any]:
         "reason": None if info.error is None else str(info.error),
         "target": info.target,
     }
+
+
+def _lacks(info: PluginInfo) -> str | None:
+    """The extra that a plug-in names and that is not installed whole."""
+    for entry in entry_points(group=info.group, name=info.name):
+        if entry.dist is None or entry.dist.name != info.distribution:
+            continue
+        for text in entry.dist.requires or ():
+            needed, _, condition = text.partition(";")
+            extra, package = _EXTRA.search(condition), _PACKAGE.match(needed)
+            if package is None or extra is None or extra[1] not in entry.extras:
+                continue
+            try:
+                version(package[0])
+            except PackageNotFoundError:
+                return f"{info.distribution}[{extra[1]}]"
+    return None
 
 
 def _lines(documents: Sequence[dict[str, Any]]) -> Iterable[str]:

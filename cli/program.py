@@ -7,6 +7,7 @@ costs no more than it needs.
 from __future__ import annotations
 
 import codecs
+import errno
 import importlib
 import io
 import json
@@ -31,7 +32,7 @@ from streamfactory.cli.status import (
     UsageMistake,
     status_of,
 )
-from streamfactory.spi import StreamError
+from streamfactory.spi import StorageFailed, StreamError
 from streamfactory.wiring.core.defects import InternalError
 from streamfactory.wiring.core.logs import RateLimit, message_of
 from streamfactory.wiring.core.nearest import nearest
@@ -162,7 +163,11 @@ def _epilog() -> str:
 @click.command(
     cls=_Commands,
     epilog=_epilog(),
-    context_settings={"terminal_width": 80, "max_content_width": 80},
+    context_settings={
+        "terminal_width": 80,
+        "max_content_width": 80,
+        "help_option_names": ["-h", "--help"],
+    },
 )
 @click.version_option(package_name=_NAME, message="%(prog)s %(version)s")
 @click.option(
@@ -202,7 +207,10 @@ def _run(arguments: Sequence[str]) -> int:
     with _logging_to(printer, verbose="--verbose" in arguments):
         try:
             status = root.main(
-                list(arguments), prog_name=_NAME, standalone_mode=False, obj=printer
+                _as_options(arguments),
+                prog_name=_NAME,
+                standalone_mode=False,
+                obj=printer,
             )
             return int(status or Status.FINE)
         except click.exceptions.NoArgsIsHelpError as error:
@@ -221,6 +229,17 @@ def _run(arguments: Sequence[str]) -> int:
             log.debug("the command failed", exc_info=error)
             printer.error(failure)
             return status_of(failure)
+
+
+def _as_options(arguments: Sequence[str]) -> list[str]:
+    """The arguments, with ``help [COMMAND]`` and ``version`` as options."""
+    match list(arguments):
+        case ["help", *words]:
+            return [*words, "--help"]
+        case ["version"]:
+            return ["--version"]
+        case words:
+            return words
 
 
 def _output_is_closed() -> bool:
@@ -252,6 +271,9 @@ def _failure(error: Exception) -> StreamError:
         context = getattr(error, "ctx", None)
         path = _NAME if context is None else context.command_path
         return UsageMistake(error.format_message(), remedy=f"see {path} --help")
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        msg = f"the output cannot be written: {error.strerror}"
+        return StorageFailed(msg, remedy="free some space, or write it elsewhere")
     return InternalError(f"{type(error).__name__}: {error}")
 
 

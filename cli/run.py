@@ -29,6 +29,7 @@ from streamfactory.cli.ui_endpoint import (
     ui_option,
     ui_settings_option,
 )
+from streamfactory.spark.pipelines.detection import pipeline_path
 from streamfactory.spi import PermanentError, StreamError
 
 if TYPE_CHECKING:
@@ -51,13 +52,20 @@ def _settings_of(
     return {f"spark.{key.removeprefix('spark.')}": found[key] for key in found}
 
 
+def _files_of(
+    _context: click.Context, _parameter: click.Parameter, given: Sequence[str]
+) -> list[Path]:
+    """A click callback: the files of pipelines, which may be named."""
+    return [Path(pipeline_path(one)) for one in given]
+
+
 @click.command("run")
 @click.argument(
     "files",
-    metavar="FILE...",
+    metavar="NAME-or-FILE...",
     nargs=-1,
     required=True,
-    type=click.Path(path_type=Path),
+    callback=_files_of,
 )
 @click.option("--once", is_flag=True, help="Read the rows that exist now, and end.")
 @click.option("--continuous", is_flag=True, help="Run until stopped.")

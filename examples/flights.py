@@ -45,6 +45,7 @@ def main() -> None:
     began = time.monotonic()
     os.chdir(ROOT)
     WORK.mkdir(exist_ok=True)
+    print("sorting and publishing flights, then starting Spark ...", flush=True)
     flights = sorted_flights()
     print(f"flights    {flights.num_rows:>9,} of 2013, by time, from the data package")
     publish()
@@ -56,6 +57,9 @@ def main() -> None:
     print(f"\nstreams and checkpoint  {WORK.relative_to(ROOT)}/")
     print(f"a picture to open       {PICTURE.relative_to(ROOT)}")
     print(f"all of it               {time.monotonic() - began:.0f} s")
+    print("\nnext, from this folder:")
+    print("  .venv/bin/streamfactory tail delays --from earliest --no-follow -n 5")
+    print("  .venv/bin/streamfactory checkpoint lag delays")
     if not same:
         raise SystemExit(1)
 

@@ -16,6 +16,7 @@ from streamfactory.spark.checkpoints import (
     read_query,
     read_record,
 )
+from streamfactory.spark.pipelines.detection import pipeline_path
 from streamfactory.spi import (
     Checkpoint,
     ConfigError,
@@ -41,6 +42,10 @@ if TYPE_CHECKING:
     from streamfactory.wiring.config.definition import StreamDefinition
 
     Mask = Callable[[str], str]
+
+
+class NotRunYet(PositionRefused):
+    """A pipeline has no position, because it has not run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +130,7 @@ def locate(
     """
     catalogue = catalogue or Catalogue().snapshot()
     definitions = tuple(catalogue.one(stream) for stream in streams)
+    target = pipeline_path(target)
     path = Path(target)
     if path.suffix == ".json" and is_file(path):
         return Located(target, groups=_instance(path), definitions=definitions)
@@ -144,7 +150,7 @@ def locate(
             f"the pipeline {name!r} has not run yet: the folder {place.text} does not "
         )
         msg += "exist"
-        raise PositionRefused(msg, remedy="run it first")
+        raise NotRunYet(msg, remedy="run it first")
     located = _look(place)
     record = located.record
     if record is None or record.pipeline != name:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamfactory.spark.locating import locate, opened
-from streamfactory.spark.pipelines.detection import is_pipeline
+from streamfactory.spark.pipelines.detection import PIPELINES, is_pipeline
 from streamfactory.spi import (
     MisuseError,
     StreamError,
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     AddMask = Callable[[Mask], object]
 
 log = logging.getLogger("streamfactory")
-
-PIPELINES = "pipelines"
-"""The folder beside the catalogue's in which pipelines are found."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -416,6 +416,9 @@ class Publisher(Closing):
         unknown = [name for name in names if name not in known.names]
         missing = [field for field in known if field.name not in names]
         if not unknown and all(field.nullable for field in missing):
+            if missing:
+                left_out = ", ".join(field.name for field in missing)
+                log.warning("the inputs have no column %s, which is null", left_out)
             return
         found = [("unknown", unknown), ("missing", [field.name for field in missing])]
         causes = "; ".join(
@@ -425,6 +428,11 @@ class Publisher(Closing):
         msg = f"the columns do not fit the topic {config.topic!r}: {causes}"
         remedy = "rename the columns, or publish to another topic; this one has "
         remedy += columns_of(known)
+        if len(unknown) == 1 and len(names) == 1:
+            for delimiter in (";", "\t", "|"):
+                if delimiter in unknown[0]:
+                    remedy = f"pass --delimiter {delimiter!r}: the columns seem to be "
+                    remedy += "separated by it"
         raise SchemaMismatch(msg, stream=config.name, remedy=remedy)
 
     def _expect(self, schema: pa.Schema, *, guessed: bool = False) -> None:

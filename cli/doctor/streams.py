@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from streamfactory.cli.doctor.findings import ERROR, OK, WARNING, Finding
 from streamfactory.cli.results import count
-from streamfactory.spi import ConfigError
+from streamfactory.spi import ConfigError, TopicNotFound
 from streamfactory.spi.hooks import BACKENDS, DECODERS
 from streamfactory.spi.references import has_reference
 from streamfactory.wiring.config.catalogue import ENVIRONMENT, Catalogue
@@ -87,6 +87,10 @@ def _checked(printer: Printer, catalogue: Catalogue, target: str) -> list[Findin
     check = StreamCheck(lambda: catalogue.one(target))
     printer.also_mask(check.mask)
     result = check.run()
+    if isinstance(result.failure, TopicNotFound):
+        what = "the topic does not exist yet: publish to it, or create it with "
+        what += "`streamfactory topics create`"
+        return [Finding("stream", target, OK, what)]
     if result.failure is not None:
         failed = next(step for step in result.steps if step.outcome == "failed")
         what = f"{failed.name}: [{result.failure.code}] {result.failure.what}"

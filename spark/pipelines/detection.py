@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Final
 
 from streamfactory.spi import ConfigError
+from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.config.documents import open_document, read_toml
 from streamfactory.wiring.core.places import is_file
 
-if TYPE_CHECKING:
-    from pathlib import Path
+PIPELINES: Final = "pipelines"
+"""The folder beside the catalogue's in which pipelines are found."""
+
+
+def pipeline_path(target: str) -> str:
+    """The file of a pipeline that is named; other targets as they are.
+
+    A name stands for ``NAME.toml`` in the folder `PIPELINES`, unless the working folder
+    has a file or folder of that name.
+    """
+    path = Path(target)
+    if path.name != target or not target or path.suffix or path.exists():
+        return target
+    found = Catalogue().folder.parent / PIPELINES / f"{target}.toml"
+    return str(found) if is_pipeline(found) else target
 
 
 def is_pipeline(path: Path) -> bool:

@@ -59,12 +59,12 @@ def test_its_pipeline_is_valid(program: Callable[..., Outcome]) -> None:
 def test_existing_files_are_not_overwritten(
     streamfactory: Callable[..., Outcome], folder: Path
 ) -> None:
-    Path("compose.yaml").write_text("mine\n")
+    Path("orders.csv").write_text("mine\n")
     outcome = streamfactory("init")
     assert outcome.status == 2
-    assert "compose.yaml: there already, and nothing is overwritten." in outcome.err
-    assert [path.name for path in folder.iterdir()] == ["compose.yaml"]
-    assert Path("compose.yaml").read_text() == "mine\n"
+    assert "orders.csv: there already, and nothing is overwritten." in outcome.err
+    assert [path.name for path in folder.iterdir()] == ["orders.csv"]
+    assert Path("orders.csv").read_text() == "mine\n"
 
 
 def test_with_kafka_it_says_how_a_broker_starts_with_what_is_here(

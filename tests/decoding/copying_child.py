@@ -22,6 +22,8 @@ from streamfactory.wiring.plugins.manager import default_manager
 
 if TYPE_CHECKING:
     from streamfactory.spi import DecodeContext, Decoded
+    from streamfactory.transfer.copying import Copy
+    from streamfactory.transfer.replaying import Replay
 
 
 class Fixed(Words):
@@ -40,12 +42,12 @@ def main() -> None:
     replays = len(sys.argv) > 1
     default_manager().register(Dictionary(Fixed if replays else Words))
     find = Catalogue().get
-    opened = (
-        open_replay(find("dead"), find("second"), find)
-        if replays
-        else open_copy("from", "to")
-    )
-    with opened as job:
+    job: Copy | Replay
+    if replays:
+        job = open_replay(find("dead"), find("second"), find)
+    else:
+        job = open_copy("from", "to")
+    with job:
         sys.stdout.write("begun\n")
         sys.stdout.flush()
         job.run(threading.Event())

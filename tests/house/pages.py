@@ -6,8 +6,9 @@ and Python finds modules among these. It ends with status 1 and the first differ
 prints how much of what it ran.
 
 A block opts out with ``no-run: reason`` behind its language. In a console, lines that
-begin with ``$ streamfactory `` are run and their output is compared to the letter; a
-line ``...`` stands for any lines. ``$ echo $?`` tells the status of the last one.
+begin with ``$ streamfactory `` are run and their output is compared to the letter, but
+for durations and rates, as ``0.08 s``; a line ``...`` stands for any lines.
+``$ echo $?`` tells the status of the last one.
 """
 
 from __future__ import annotations
@@ -36,10 +37,12 @@ LANGUAGES = {
     "sh",
     "yaml",
 }
-FILES = {"python", "toml", "json", "properties"}
+FILES = {"python", "toml", "json", "properties", "text"}
 FENCE = re.compile(r"^( *)(`{3,}|~{3,})(.*)$")
 NO_RUN = re.compile(r"\bno-run:\s*(.*)$")
 TITLE = re.compile(r'\btitle="([^"]+)"')
+TIME = re.compile(r"\d[\d.,]*(?= s\b| rows/s)")
+"""A number that differs from run to run."""
 
 
 HELPS = """
@@ -201,6 +204,8 @@ def run_console(block: Block, shell: Shell) -> None:
         command = lines[at][2:].strip()
         real = shell.run(command)
         shown = [line.rstrip() for line in lines[at + 1 : end]]
+        real = None if real is None else TIME.sub("N", real)
+        shown = [TIME.sub("N", line) for line in shown]
         while shown and not shown[-1]:
             shown.pop()
         if real is None:

@@ -43,34 +43,6 @@ def test_page_does_what_it_shows(page: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_recording_of_the_readme_is_what_the_commands_print(
-    tmp_path: Path,
-) -> None:
-    times = re.compile(r"\d[\d.,]*(?= s\b| rows/s)")
-    blocks = list(pages.blocks(README.read_text("utf-8")))
-    (number,) = (n for n, one in enumerate(blocks) if "this recording" in one.words)
-    for block in blocks[:number]:
-        if title := pages.TITLE.search(block.words):
-            path = tmp_path / title[1]
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(block.text, "utf-8")
-    commands = re.split(r"^\$ ", blocks[number].text, flags=re.MULTILINE)[1:]
-    assert len(commands) == 5
-    for text in commands:
-        command, *shown = times.sub("N", text).splitlines()
-        done = subprocess.run(
-            [sys.executable, "-m", *command.split()],
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=True,
-            timeout=120,
-        )
-        real = [line.rstrip() for line in times.sub("N", done.stdout).splitlines()]
-        assert pages.matches(shown, real), done.stdout
-
-
 # --- the runner itself ----------------------------------------------------------------
 
 FENCE = "```"

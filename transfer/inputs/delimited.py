@@ -99,6 +99,7 @@ class CsvInput(TextInput):
             header = data[: self._first_end(data)]
             self._names = self._header(header)
             self._blocks.first(len(header))
+            self._lines += header.count(b"\n")
         elif self._expected is None:
             msg = f"{self.name} has no header: its columns are unknown"
             raise SchemaUnknown(msg, remedy="declare them with `schema=`")

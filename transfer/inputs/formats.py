@@ -20,6 +20,7 @@ from streamfactory.transfer.inputs.columnar import ArrowInput, ParquetInput
 from streamfactory.transfer.inputs.delimited import CsvInput
 from streamfactory.transfer.inputs.jsonlines import JsonInput
 from streamfactory.transfer.inputs.raw import COMPRESSED, Bytes, FileBytes, PipeBytes
+from streamfactory.wiring.core.places import is_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -130,6 +131,9 @@ def _input(
 
 def _format_of(name: str) -> str:
     path = Path(name)
+    if is_folder(path):
+        msg = f"{name} is a folder"
+        raise ConfigError(msg, remedy=f"pass its files: {path}/*")
     if path.suffix.lower() in COMPRESSED:
         path = path.with_suffix("")
     found = _SUFFIXES.get(path.suffix.lower())

@@ -86,6 +86,8 @@ class TextInput(Input):
         """The records that types were guessed from, and what they were decoded to."""
         self._rows: int | None = 0
         """Rows that were read; None if a part was published before."""
+        self._lines = 0
+        """Line ends that were consumed, of a file that is read from its begin."""
 
     def expect(self, schema: pa.Schema, *, guessed: bool = False) -> None:
         """Read columns of these names as these types."""
@@ -103,6 +105,7 @@ class TextInput(Input):
         end = self._end(most)
         data, self._taken = self._block[self._taken : end], end
         self._blocks.first(len(data))
+        before, self._lines = self._lines, self._lines + data.count(b"\n")
         if not data.strip():
             return None
         if self._decoder is None:
@@ -115,7 +118,7 @@ class TextInput(Input):
         else:
             decoded = self._decoder.decode(self.messages(data), _CONTEXT)
         if decoded.errors:
-            raise self._error(self._decoder, data, begin, decoded)
+            raise self._error(self._decoder, data, begin, before, decoded)
         if self._rows is not None:
             self._rows += decoded.rows.num_rows
         return decoded.rows
@@ -248,14 +251,20 @@ class TextInput(Input):
         return FormatRefused(msg, remedy=cause.remedy)
 
     def _error(
-        self, decoder: MessageDecoder, data: bytes, begin: int, decoded: Decoded
+        self,
+        decoder: MessageDecoder,
+        data: bytes,
+        begin: int,
+        lines: int,
+        decoded: Decoded,
     ) -> DecodeError | SchemaMismatch:
         bad = self._bad(decoder, data, decoded)
         what, remedy, kind = self.explain(bad)
         at = begin + bad.begin
         place = f"bytes {at} to {at + len(bad.record)}"
         if self._rows is not None:
-            place = f"row {self._rows + bad.number + 1}, {place}"
+            line = lines + data[: bad.begin].count(b"\n") + 1
+            place = f"line {line}, row {self._rows + bad.number + 1}, {place}"
         if self._guessed:
             remedy = self._fitting_schema(data) or remedy
         return kind(f"{self.name}, {place}: {what}", remedy=remedy)

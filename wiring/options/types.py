@@ -18,6 +18,7 @@ _INSTANT: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{5,8}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})",
     re.IGNORECASE,
 )
+_DATE: Final = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _ID: Final = re.compile("0|[1-9][0-9]{0,9}")
 
 
@@ -48,12 +49,19 @@ def _reset(text: str) -> str | int | Ago:
         except (ValueError, OverflowError):
             msg = "is not a valid time"
             raise ValueError(msg) from None
+    if _DATE.fullmatch(stripped):
+        try:
+            return _millis(datetime.fromisoformat(f"{stripped}T00:00:00+00:00"))
+        except (ValueError, OverflowError):
+            msg = "is not a valid date"
+            raise ValueError(msg) from None
     try:
         return Ago(PERIOD.parse(stripped))
     except ValueError:
         msg = (
             "is none of smallest, largest, earliest, latest, a period such as 2d, "
-            "a time such as 2022-08-09T12:31:38.222Z, or milliseconds"
+            "a date such as 2022-08-09 (in UTC), a time such as "
+            "2022-08-09T12:31:38.222Z, or milliseconds"
         )
         raise ValueError(msg) from None
 
