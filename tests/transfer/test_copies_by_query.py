@@ -145,3 +145,30 @@ def test_a_condition_is_one_expression() -> None:
 def test_a_column_that_is_computed_is_known() -> None:
     sql = "select id, name as _topic, 'x' as name from rows"
     assert RowQuery(SCHEMA, sql=sql).computed == {"_topic", "name"}
+
+
+def test_messages_keep_key_and_tombstone_where_the_query_selects_them(
+    tmp_path: Path,
+) -> None:
+    decoder = "stream.file.decoder.class.name"
+    source = named(tmp_path, "messages") | {decoder: "raw"}
+    with streamfactory.open_sink(source) as sink:
+        values = [b'{"id": 1}', None, b'{"id": 2}']
+        sink.put(pa.table({"value": values, "_key": [b"a", b"b", b"c"]}))
+    json = {decoder: "json", "schema": "id bigint"}
+    sql = "select * from rows where id > 1 or id is null"
+    streamfactory.copy(source | json, named(tmp_path, "to") | json, sql=sql)
+    (found,) = parts(named(tmp_path, "to") | {decoder: "raw"})
+    assert [(row["key"], row["value"]) for row in found] == [
+        (b"b", None),
+        (b"c", b'{"id":2}'),
+    ]
+
+
+def test_a_computed_partition_says_where_a_row_goes(
+    orders: dict[str, str], tmp_path: Path
+) -> None:
+    to = named(tmp_path, "to") | {"stream.file.partitions": "2"}
+    sql = "select id, cast(1 - id % 2 as int) as _partition from rows"
+    streamfactory.copy(orders, to, sql=sql)
+    assert [part[0]["id"] % 2 for part in parts(to)] == [1, 0]
