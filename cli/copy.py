@@ -34,6 +34,14 @@ if TYPE_CHECKING:
 @click.command("copy")
 @click.argument("source", metavar="FROM")
 @click.argument("sink", metavar="TO")
+@click.option(
+    "--sql",
+    metavar="QUERY",
+    help="A SELECT of DataFusion from rows, for each row: filter, columns, casts.",
+)
+@click.option(
+    "--where", metavar="CONDITION", help="Copy the rows for which this SQL is true."
+)
 @click.option("--follow", is_flag=True, help="Continue with new rows until stopped.")
 @click.option(
     "--writer", metavar="ID", help="Writer id; by default made of both stream names."

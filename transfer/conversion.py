@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, final
 
 import pyarrow as pa
 
+from streamfactory.spi import SchemaMismatch
+
 if TYPE_CHECKING:
-    from streamfactory.spi import MessageBatch, Position
+    from streamfactory.engines.row_query import RowQuery
+    from streamfactory.spi import MessageBatch, Partition, Position
 
 
 class Converted(NamedTuple):
@@ -71,8 +74,46 @@ class Route(Conversion):
 
     def apply(self, batch: MessageBatch) -> Converted:
         """See `Conversion`: the dead letters are those of the reader."""
-        columns = [batch.rows.column(index) for index in self._kept]
+        return Converted(self.of(batch.rows, batch.partition))
+
+    def of(self, rows: pa.RecordBatch, partition: Partition) -> pa.RecordBatch:
+        """Return rows of a partition as the sink gets them."""
+        columns = [rows.column(index) for index in self._kept]
         if self._count is not None:
-            number = pa.scalar(batch.partition.id % self._count, pa.int32())
-            columns.append(pa.repeat(number, batch.num_rows))
-        return Converted(pa.RecordBatch.from_arrays(columns, schema=self.schema))
+            number = pa.scalar(partition.id % self._count, pa.int32())
+            columns.append(pa.repeat(number, rows.num_rows))
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+@final
+class Queried(Conversion):
+    """The rows that a query makes of those of a batch.
+
+    Args:
+        query: The query.
+        route: Of the rows that it returns.
+    """
+
+    def __init__(self, query: RowQuery, route: Route) -> None:
+        self._query, self._route = query, route
+        self.schema = route.schema
+
+    def begin(self, position: Position | None) -> None:
+        """Nothing depends on it."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def apply(self, batch: MessageBatch) -> Converted:
+        """See `Conversion`.
+
+        Raises:
+            SchemaMismatch: permanent; a value cannot be computed.
+        """
+        try:
+            rows = self._query.apply(batch.rows)
+        except SchemaMismatch as error:
+            rows_are = f"rows of {batch.partition} from offset {batch.first_offset} "
+            error.what = f"{rows_are}up to {batch.next_offset}: {error.what}"
+            raise
+        return Converted(self._route.of(rows, batch.partition))

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypedDict
 
+from streamfactory.engines.row_query import RowQuery
 from streamfactory.spi import ConfigError, envelope_schema
 from streamfactory.transfer.copying import Copy, left_out
 from streamfactory.wiring.config.loading import load
@@ -45,6 +46,8 @@ def open_copy(
     allow_class_paths: bool = False,
     plugins: PluginManager | None = None,
     faults: tuple[Faults | None, Faults | None] = (None, None),
+    sql: str | None = None,
+    where: str | None = None,
 ) -> Copy:
     """Open both ends of a copy; the sink's topic exists when this returns.
 
@@ -61,8 +64,12 @@ def open_copy(
         allow_class_paths: Whether configurations may name Python objects.
         plugins: Where types are found; the process's own by default.
         faults: Around the source, and around the sink: the simulator for tests.
+        sql: A query over the rows of the source; as of `RowQuery`.
+        where: A condition for the rows that are read.
 
     Raises:
+        MisuseError: misuse; the query needs more than a row.
+        NotInstalled: plugin; there is a query, and DataFusion is not installed.
         ConfigError: config; every problem of one end at once; or both are one topic.
         GuaranteeRefused: config; ``guarantee`` of either end asks for more.
         StreamError: As either end raises.
@@ -85,6 +92,10 @@ def open_copy(
         )
         if letters is not None:
             unless_made.callback(letters.close)
+        query = None
+        if sql is not None or where is not None:
+            query = RowQuery(opened.schema, sql=sql, where=where)
+        schema = opened.schema if query is None else query.schema
         omitted = left_out(opened, to, carried=carried)
         if carried:  # a place in the source means nothing in the sink
             omitted = omitted.difference(_PLACES)
@@ -98,12 +109,11 @@ def open_copy(
             checkpoints=checkpoints,
             carried=carried,
             letters=letters,
+            query=query,
         )
         if partitions is None and _has_no_number(to.configured):
             partitions = len(opened.metadata.partitions()) or None
-        copy.created = ensure_topic(
-            to, opened.schema, create=create, partitions=partitions
-        )
+        copy.created = ensure_topic(to, schema, create=create, partitions=partitions)
         unless_made.pop_all()
     return copy
 

@@ -28,7 +28,7 @@ from streamfactory.spi import (
     Verdict,
 )
 from streamfactory.spi.claims import combine
-from streamfactory.transfer.conversion import Route
+from streamfactory.transfer.conversion import Queried, Route
 from streamfactory.wiring.config.guarantees import check_guarantee
 from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.core.guard import log
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from streamfactory.engines.row_query import RowQuery
     from streamfactory.spi import CheckpointStore, LastCommit, Loss, MessageBatch
     from streamfactory.transfer.conversion import Conversion
     from streamfactory.wiring.reading.rotation import Rotation
@@ -99,6 +100,7 @@ class Copy(Closing):
             timestamp are copied.
         letters: The sink of dead letters; closed with the copy.
         convert: Converts the source's batches; by default they are copied unchanged.
+        query: Makes the rows to write of those of the source.
 
     Raises:
         GuaranteeRefused: config; ``guarantee`` of either end is stronger.
@@ -114,6 +116,7 @@ class Copy(Closing):
         carried: bool = False,
         letters: Sink | None = None,
         convert: Callable[[pa.Schema], Conversion] | None = None,
+        query: RowQuery | None = None,
     ) -> None:
         self.writer_id = writer_id
         self.created = False
@@ -125,6 +128,7 @@ class Copy(Closing):
         self._carried = carried
         self._letters = letters
         self._convert = convert
+        self._query = query
         self._diversion: Diversion | None = None
         self._generation = 0
         self._progress = ProgressGroup(source)
@@ -285,7 +289,7 @@ class Copy(Closing):
                 self._take(epochs, route, batch)
             diversion = self._diversion
             late = diversion is not None and diversion.due
-            if late or (epochs.pending and epochs.due):
+            if late or (epochs.begun and epochs.due):
                 self._settle(epochs, rotation)
             on_progress(self._rows + epochs.pending)
             if rotation.finished:
@@ -319,7 +323,7 @@ class Copy(Closing):
             raise
 
     def _next(self, epochs: Epochs, rotation: Rotation) -> MessageBatch | None:
-        patience = epochs.patience if epochs.pending else _TURN
+        patience = epochs.patience if epochs.begun else _TURN
         try:
             with _explained():
                 batch = rotation.next_batch(max(0.0, min(_TURN, patience)))
@@ -447,7 +451,12 @@ class Copy(Closing):
             msg += "the partition that they go to"
             remedy = "copy the other columns, or rename it in the source"
             raise SchemaMismatch(msg, stream=self._source.config.name, remedy=remedy)
-        return Route(schema, dropped, count if kept else None)
+        if self._query is None:
+            return Route(schema, dropped, count if kept else None)
+        query, computed = self._query, self._query.computed
+        kept = kept and "_partition" not in computed
+        route = Route(query.schema, dropped - computed, count if kept else None)
+        return Queried(query, route)
 
 
 def left_out(source: Source, sink: Sink, *, carried: bool) -> frozenset[str]:

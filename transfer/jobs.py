@@ -29,11 +29,13 @@ if TYPE_CHECKING:
     from streamfactory.wiring.reading.position_arguments import Marks
 
 
-@takes(writer_id=TEXT, follow=FLAG, stop=EVENT)
+@takes(sql=TEXT, where=TEXT, writer_id=TEXT, follow=FLAG, stop=EVENT)
 def copy(
     source: StreamLike,
     sink: StreamLike,
     *,
+    sql: str | None = None,
+    where: str | None = None,
     source_options: Mapping[str, object] | None = None,
     sink_options: Mapping[str, object] | None = None,
     writer_id: str | None = None,
@@ -51,6 +53,10 @@ def copy(
         source: The name of a stream in the catalogue, or its properties.
         sink: The name or properties of the sink. Its topic is created if it does not
             exist.
+        sql: A SELECT of DataFusion from the table ``rows``: filters, projects, renames,
+            casts and masks each row. By default rows are copied unchanged.
+        where: A condition in SQL, true for the rows that are copied, or that ``sql``
+            reads.
         source_options: Properties that replace those of the source.
         sink_options: Properties that replace those of the sink.
         writer_id: Identifies the copy across restarts; by default made of both streams'
@@ -66,7 +72,11 @@ def copy(
     Raises:
         ConfigError: config; with all problems of one end.
         GuaranteeRefused: config; ``guarantee`` of either end is stronger.
-        SchemaMismatch: permanent; rows of the source do not fit the sink.
+        SchemaMismatch: permanent; rows of the source do not fit the sink, or the query
+            cannot be evaluated on some.
+        MisuseError: misuse; the query needs more than a row, or gives another answer
+            later.
+        NotInstalled: plugin; there is a query, and DataFusion is not installed.
         StreamError: Raised by either end; earlier rows are committed.
 
     Example:
@@ -77,6 +87,8 @@ def copy(
     with open_copy(
         source,
         sink,
+        sql=sql,
+        where=where,
         source_options=source_options,
         sink_options=sink_options,
         writer_id=writer_id,

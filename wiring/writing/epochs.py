@@ -105,6 +105,11 @@ class Epochs(Closing):
         return self._epoch
 
     @property
+    def begun(self) -> bool:
+        """Whether the open epoch has a write, of rows or of none."""
+        return self._since is not None
+
+    @property
     def due(self) -> bool:
         """Whether the open epoch has reached a threshold."""
         return (
@@ -131,11 +136,17 @@ class Epochs(Closing):
     def write(self, rows: pa.RecordBatch, size: int) -> None:
         """Add rows to the open epoch; blocks while the sink is full.
 
+        Args:
+            rows: The rows. A batch of which none are left begins the epoch, too: its
+                position is committed in time.
+            size: Bytes that were read for them.
+
         Raises:
             StreamError: See `Writer.write`. The epoch is aborted: restart from the last
                 commit.
         """
-        self._open().write(rows)
+        if rows.num_rows:
+            self._open().write(rows)
         self.pending += rows.num_rows
         self._size += size
         if self._since is None:

@@ -134,3 +134,19 @@ def test_the_sink_beats_a_checkpoint_that_lags(
     line = [*copying(source, sink), "--checkpoint", tmp_path / "checkpoints"]
     assert kill_and_repeat(program, crashes, *line) == 2
     assert place.numbers("to") == place.numbers("from")
+
+
+@pytest.mark.long("three kills of a command")
+def test_copy_by_a_query_killed_at_random_continues(
+    place: Place, program: Program
+) -> None:
+    source, sink = filled(place), place.stream("to", partitions=2)
+    column = "number"
+    line = [*copying(source, sink), "--where", f"{column} % 3 <> 1"]
+    chance = random.Random(11)
+    crashes: list[dict[str, object]] = [
+        {"after": chance.uniform(0, 0.15)} for _ in range(3)
+    ]
+    assert kill_and_repeat(program, crashes, *line) >= 1
+    kept = [[n for n in part if n % 3 != 1] for part in place.numbers("from")]
+    assert place.numbers("to") == kept

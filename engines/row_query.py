@@ -1,0 +1,207 @@
+"""SQL over the rows of a batch, executed by DataFusion, for copies.
+
+A query is a function of each row: it filters, projects, renames, casts and masks. What
+needs more than a row, or gives another answer later, is refused before rows are read.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, final
+
+import pyarrow as pa
+
+from streamfactory.conversion.conform import empty_rows
+from streamfactory.engines.installing import load
+from streamfactory.spi import MisuseError, SchemaMismatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from datafusion import SessionContext
+
+TABLE: Final = "rows"
+"""What a query reads from."""
+_UNFILTERED: Final = "rows before the filter"
+_SETTINGS: Final = {
+    "datafusion.execution.target_partitions": "1",  # rows keep their order
+    "datafusion.execution.batch_size": "65536",
+    "datafusion.execution.time_zone": "+00:00",
+    "datafusion.sql_parser.map_string_types_to_utf8view": "false",
+}
+_ALLOWED: Final = frozenset({"Projection", "Filter", "SubqueryAlias", "TableScan"})
+_NAMES: Final = {
+    "Aggregate": "an aggregate or GROUP BY",
+    "Distinct": "DISTINCT",
+    "EmptyRelation": "no FROM",
+    "Join": "a join",
+    "Limit": "LIMIT",
+    "Sort": "ORDER BY",
+    "Subquery": "a subquery",
+    "Union": "a union",
+    "Unnest": "unnest",
+    "WindowExpr": "a window function",
+}
+_REMEDY: Final = (
+    f"use a SELECT of DataFusion over the columns of {TABLE}, with WHERE, functions "
+    "of a row and names in quotes where they are not in lower case; run a pipeline "
+    "on Spark for more"
+)
+
+
+@final
+class RowQuery:
+    """A query that makes rows of the rows of a batch. One thread uses it.
+
+    Args:
+        schema: Of the batches.
+        sql: A query that reads from `TABLE`; None: all columns.
+        where: A condition, true for the rows that the query reads.
+
+    Raises:
+        NotInstalled: plugin; names the command that installs DataFusion.
+        MisuseError: misuse; the query is no function of a row, or no SQL.
+    """
+
+    def __init__(
+        self, schema: pa.Schema, *, sql: str | None = None, where: str | None = None
+    ) -> None:
+        for text in filter(None, (sql, where)):
+            if "tablesample" in text.lower():  # DataFusion ignores it
+                what = "it has TABLESAMPLE"
+                raise _refused(what)
+        viewed = sql is not None and where is not None
+        self._source = _UNFILTERED if viewed else TABLE
+        filtered = f'SELECT * FROM "{self._source}"'  # noqa: S608 - SQL of its user
+        if where is not None:
+            # On lines of its own: a comment at its end would hide the bracket.
+            filtered += f" WHERE (\n{where}\n)"
+        self._sql = filtered if sql is None else sql
+        self._view = filtered if viewed else None
+        self._context = _context()
+        try:
+            planned = self._planned(empty_rows(schema))
+        except Exception as error:
+            raise _refused(error) from error
+        plan = planned.logical_plan()
+        _check(plan, self._source)
+        self.schema: pa.Schema = planned.schema()
+        """Of what `apply` returns."""
+        self.computed = frozenset(_computed(plan, self.schema.names))
+        """Names of columns that are not a column of the same name, unchanged."""
+
+    def apply(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows of a batch that the query returns, in their order.
+
+        Raises:
+            SchemaMismatch: permanent; a value cannot be computed, as in a cast.
+        """
+        try:
+            found = self._planned(rows).collect()
+        except Exception as error:
+            msg = f"the query cannot be evaluated: {_first_line(error)}"
+            raise SchemaMismatch(msg, remedy="use try_cast, or a condition") from error
+        # Whether a column has nulls is known better with rows than in the plan.
+        fitting = [
+            pa.RecordBatch.from_arrays(one.columns, schema=self.schema) for one in found
+        ]
+        batches = pa.Table.from_batches(fitting, self.schema).combine_chunks()
+        return next(iter(batches.to_batches()), empty_rows(self.schema))
+
+    def _planned(self, rows: pa.RecordBatch) -> Any:
+        context = self._context
+        for name in {TABLE, self._source}:
+            context.deregister_table(name)
+        context.register_record_batches(self._source, [[rows]])
+        if self._view is not None:
+            before = context.sql_with_options(self._view, _queries())
+            context.register_view(TABLE, before)
+        return context.sql_with_options(self._sql, _queries())
+
+
+@cache
+def _queries() -> Any:
+    """The options of statements: queries only."""
+    options = load("datafusion").SQLOptions()
+    for deny in ("ddl", "dml", "statements"):
+        options = getattr(options, f"with_allow_{deny}")(False)
+    return options
+
+
+@cache
+def _changing() -> tuple[str, ...]:
+    """Names of functions whose value is not a function of their arguments."""
+    datafusion = load("datafusion")
+    config = datafusion.SessionConfig().with_information_schema(enabled=True)
+    found = datafusion.SessionContext(config).sql(
+        "SELECT DISTINCT routine_name FROM information_schema.routines "
+        "WHERE NOT is_deterministic"
+    )
+    return tuple(found.to_pydict()["routine_name"])
+
+
+def _context() -> SessionContext:
+    """A session whose functions have one value for the same arguments."""
+    datafusion = load("datafusion")
+    context: SessionContext = datafusion.SessionContext(
+        datafusion.SessionConfig(_SETTINGS)
+    )
+    for name in _changing():
+        context.deregister_udf(name)
+        context.deregister_udtf(name)
+    return context
+
+
+def _check(plan: Any, source: str) -> None:
+    """Refuse a plan that is more than a function of each row.
+
+    Raises:
+        MisuseError: misuse.
+    """
+    waiting = [plan]
+    while waiting:
+        node = waiting.pop()
+        waiting += node.inputs()
+        kind = node.to_variant()
+        name = type(kind).__name__
+        if name not in _ALLOWED:
+            what = f"it has {_NAMES.get(name, name)}"
+            raise _refused(what)
+        if name == "TableScan" and kind.table_name() not in {source, TABLE}:
+            what = f"it reads from {kind.table_name()!r}"
+            raise _refused(what)
+        names = [str(one.canonical_name()) for one in _expressions(kind)]
+        if any("(<subquery>)" in name for name in names):
+            what = "it has a subquery"
+            raise _refused(what)
+
+
+def _expressions(node: Any) -> list[Any]:
+    if hasattr(node, "projections"):
+        return list(node.projections())
+    return [node.predicate()] if hasattr(node, "predicate") else []
+
+
+def _computed(plan: Any, names: list[str]) -> Iterator[str]:
+    node = plan.to_variant()
+    if not hasattr(node, "projections"):
+        return
+    for name, one in zip(names, node.projections(), strict=True):
+        if one.variant_name() != "Column":
+            yield name
+
+
+def _refused(cause: object) -> MisuseError:
+    if isinstance(cause, MisuseError):
+        return cause
+    reason = _first_line(cause) if isinstance(cause, Exception) else str(cause)
+    what = (
+        "the query is not a function of each row"
+        if isinstance(cause, str)
+        else ("the query cannot be planned")
+    )
+    return MisuseError(f"{what}: {reason}", remedy=_REMEDY)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0][:500] or type(error).__name__
