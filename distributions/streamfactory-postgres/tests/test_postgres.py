@@ -169,7 +169,7 @@ def test_values_of_every_type_come_back(harness: PostgresHarness, client: Any) -
     other = [False, 1, 0, 1, float("inf"), -0.0, Decimal(10**28), ""]
     other += [b"", date(9999, 12, 31), at, at.replace(tzinfo=UTC), clock(23, 59)]
     other += ["00000000-0000-0000-0000-00000000000b", "null", "0"]
-    lines = [first, other, [None] * len(schema)]
+    lines: list[list[Any]] = [first, other, [None] * len(schema)]
     wanted = [dict(zip(schema.names, line, strict=True)) for line in lines]
     wanted[0]["e"] = pa.scalar(0.1, pa.float32()).as_py()
     rows = pa.RecordBatch.from_pylist(wanted, schema=schema)

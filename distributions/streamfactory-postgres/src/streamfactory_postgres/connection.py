@@ -63,6 +63,8 @@ class Connections:
         self._idle: list[Connection] = []
         self._process = os.getpid()
         self._closed = False
+        self.has_state = False
+        """Whether the schema of state was seen."""
 
     @contextmanager
     def borrow(self) -> Iterator[Connection]:

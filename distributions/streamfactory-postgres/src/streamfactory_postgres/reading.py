@@ -15,7 +15,7 @@ from streamfactory import spi
 from streamfactory.spi.waking import Wake
 
 from streamfactory_postgres import columns, layout
-from streamfactory_postgres.connection import Connection, Connections, connect
+from streamfactory_postgres.connection import Connection, Connections
 
 _MOST_ROWS: Final = 65_536
 """Of one result."""
@@ -36,7 +36,10 @@ class Bounds:
 
 
 def fetch_bounds(
-    connection: Connection, config: spi.StreamConfig, topic: str
+    connection: Connection,
+    connections: Connections,
+    config: spi.StreamConfig,
+    topic: str,
 ) -> Bounds:
     """Look up the bounds of a table.
 
@@ -57,7 +60,7 @@ WHERE d.datname = current_database()
         table=layout.table_of(topic),
         offset=sql.Identifier(config["offset.column"]),
         horizon=layout.HORIZON,
-        earliest=_earliest(connection, config, topic),
+        earliest=_earliest(connection, connections, config["state.schema"], topic),
     )
     found = connection.execute(query).fetchone()
     assert found is not None
@@ -71,15 +74,17 @@ WHERE d.datname = current_database()
 
 
 def _earliest(
-    connection: Connection, config: spi.StreamConfig, topic: str
+    connection: Connection, connections: Connections, schema: str, topic: str
 ) -> sql.Composable:
     """An expression for the first offset that no row was deleted from."""
-    topics = sql.Identifier(config["state.schema"], "topics")
-    found = connection.execute(
-        "SELECT to_regclass(%s) IS NOT NULL", [topics.as_string()]
-    ).fetchone()
-    if found == (False,):
-        return sql.SQL("NULL")  # nothing was ever created by `topics create`
+    topics = sql.Identifier(schema, "topics")
+    if not connections.has_state:
+        found = connection.execute(
+            "SELECT to_regclass(%s) IS NOT NULL", [topics.as_string()]
+        ).fetchone()
+        if found == (False,):
+            return sql.SQL("NULL")  # nothing was ever made by `topics create`
+        connections.has_state = True
     return sql.SQL("(SELECT earliest FROM {} WHERE relation = {}::regclass)").format(
         topics, sql.Literal(layout.table_of(topic).as_string())
     )
@@ -98,23 +103,26 @@ class _Full(Exception):
 
 
 class TableConsumer(spi.PartitionLevelConsumer):
-    """Reads one table, on a connection of its own."""
+    """Reads one table, on a connection that it has for itself while it is open."""
 
     def __init__(
         self,
         config: spi.StreamConfig,
+        connections: Connections,
         partition: spi.Partition,
         fields: Sequence[str] | None,
     ) -> None:
         self._config = config
+        self._connections = connections
         self._topic = partition.topic
         self._offset: str = config["offset.column"]
         self._wake = Wake()
         self._rows = _FIRST_ROWS
+        self._listens = False
         self._notified = False
         self._incarnation: str | None = None
         try:
-            self._connection = connect(config)
+            self._connection = connections.take()
         except BaseException:
             self._wake.close()
             raise
@@ -123,9 +131,7 @@ class TableConsumer(spi.PartitionLevelConsumer):
                 self._connection, self._topic, config.get("columns")
             )
             self._schema = _fields(table.readable(self._offset), fields)
-            self._connection.add_notify_handler(self._on_notify)
-            name = sql.Identifier(layout.channel(table.relation))
-            self._connection.execute(sql.SQL("LISTEN {}").format(name))
+            self._relation = table.relation
         except BaseException:
             self.close()
             raise
@@ -141,6 +147,9 @@ class TableConsumer(spi.PartitionLevelConsumer):
             left = deadline - time.monotonic()
             if fetched.state is not spi.BatchState.CAUGHT_UP or left <= 0:
                 return fetched
+            if not self._listens:
+                self._listen()  # and look again: a notification may have come before
+                continue
             if self._wait(min(left, poll)):
                 self._wake.clear()
                 return fetched
@@ -149,8 +158,19 @@ class TableConsumer(spi.PartitionLevelConsumer):
         self._wake.set()
 
     def close(self) -> None:
-        self._connection.close()
         self._wake.close()
+        connection = self._connection
+        if connection.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE:
+            connection.close()
+            return
+        try:
+            if self._listens:
+                connection.remove_notify_handler(self._on_notify)
+                connection.execute("UNLISTEN *")
+        except psycopg.Error:
+            connection.close()
+            return
+        self._connections.give(connection)
 
     def _read(
         self, start: int, end: int | None, limits: spi.FetchLimits
@@ -166,7 +186,9 @@ class TableConsumer(spi.PartitionLevelConsumer):
     ) -> spi.Fetched:
         # One transaction: the first query locks the table against being replaced.
         with self._connection.transaction():
-            bounds = fetch_bounds(self._connection, self._config, self._topic)
+            bounds = fetch_bounds(
+                self._connection, self._connections, self._config, self._topic
+            )
             known, self._incarnation = (
                 self._incarnation or bounds.incarnation,
                 bounds.incarnation,
@@ -236,6 +258,12 @@ class TableConsumer(spi.PartitionLevelConsumer):
             while server.notifies() is not None:
                 self._notified = True
         return self._wake.is_set
+
+    def _listen(self) -> None:
+        name = sql.Identifier(layout.channel(self._relation))
+        self._connection.add_notify_handler(self._on_notify)
+        self._listens = True
+        self._connection.execute(sql.SQL("LISTEN {}").format(name))
 
     def _on_notify(self, notify: psycopg.Notify) -> None:
         self._notified = True
@@ -328,7 +356,7 @@ GROUP BY run ORDER BY 1
             ]
 
     def _info(self, connection: Connection, topic: str) -> spi.PartitionInfo:
-        bounds = fetch_bounds(connection, self._config, topic)
+        bounds = fetch_bounds(connection, self._connections, self._config, topic)
         return spi.PartitionInfo(
             spi.Partition(topic, 0),
             bounds.earliest,
@@ -354,7 +382,7 @@ class TableConsumerFactory(spi.ConsumerFactory):
         partition: spi.Partition,
         fields_to_read: Sequence[str] | None = None,
     ) -> TableConsumer:
-        return TableConsumer(self.config, partition, fields_to_read)
+        return TableConsumer(self.config, self._connections, partition, fields_to_read)
 
     def create_metadata_provider(self, client_id: str) -> TableMetadata:
         return TableMetadata(self.config, self._connections)
@@ -366,7 +394,9 @@ class TableConsumerFactory(spi.ConsumerFactory):
         delete = sql.SQL("DELETE FROM {} WHERE {} < {}")
         for partition, offset in position.items():
             with self._connections.borrow() as connection, connection.transaction():
-                bounds = fetch_bounds(connection, self.config, partition.topic)
+                bounds = fetch_bounds(
+                    connection, self._connections, self.config, partition.topic
+                )
                 if position.incarnations.get(partition) != bounds.incarnation:
                     continue
                 table = layout.table_of(partition.topic)

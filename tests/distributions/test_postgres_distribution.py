@@ -1,0 +1,46 @@
+"""``streamfactory-postgres`` from its wheel: its own tests, the kit and kills."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.distributions import journeys
+from tests.distributions.installing import ROOT
+from tests.distributions.journeys import LACKING
+from tests.distributions.proving import prove_one
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.distributions.installing import Installed
+
+TESTS = ROOT / "distributions" / "streamfactory-postgres"
+TYPED = {
+    "the harness has one partition",
+    "no ability: finish",
+}
+
+
+def test_its_own_tests_pass(postgres_server: Installed, tmp_path: Path) -> None:
+    out = journeys.run_own_tests(postgres_server, TESTS, tmp_path, kills=3)
+    assert " passed" in out
+    assert "skipped" not in out
+
+
+@pytest.mark.long("the whole kit")
+def test_it_passes_the_kit(postgres_server: Installed, tmp_path: Path) -> None:
+    kit = journeys.run_kit(postgres_server, "postgres", tmp_path)
+    assert kit.failed == []
+    assert kit.skipped <= LACKING | TYPED
+    assert kit.passed > 3
+
+
+@pytest.mark.repeated(
+    "more kills than those of its own tests",
+    shown_by="tests/distributions/test_postgres_distribution.py::test_its_own_tests_pass",
+)
+def test_the_command_for_authors_proves_it(
+    postgres_server: Installed, tmp_path: Path
+) -> None:
+    assert prove_one(postgres_server, "postgres", tmp_path, rounds=10).good
