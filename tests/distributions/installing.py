@@ -18,25 +18,42 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = ROOT / "examples" / "backends"
+TREES = sorted(
+    [*(ROOT / "examples" / "backends").iterdir(), *(ROOT / "distributions").iterdir()]
+)
+"""Of distributions beside ours."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """What the harness of a distribution starts."""
+    """What a distribution needs: its client, and what its harness starts."""
 
-    program: str
-    packages: tuple[str, ...]
+    client: str
+    """The module of the client library."""
+    program: str | None = None
+    """None where the harness needs none."""
+    packages: tuple[str, ...] = ()
     """Of Debian, with the program and its libraries."""
+    writes_once: bool = True
+    """Whether it writes exactly once: others are proved by their own kills."""
 
 
 SERVERS: Final = {
-    "nats": Server("nats-server", ("nats-server",)),
+    "http": Server("httpx", writes_once=False),
+    "mqtt": Server(
+        "paho.mqtt",
+        "mosquitto",
+        ("mosquitto", "libcjson1", "libmosquitto1", "libdlt2", "libwrap0"),
+        writes_once=False,
+    ),
+    "nats": Server("nats", "nats-server", ("nats-server",)),
     "redis": Server(
-        "redis-server", ("redis-server", "redis-tools", "libjemalloc2", "liblzf1")
+        "redis",
+        "redis-server",
+        ("redis-server", "redis-tools", "libjemalloc2", "liblzf1"),
     ),
 }
-"""By type, which is also the name of the client library's module."""
+"""By type."""
 
 
 @dataclass(frozen=True)
@@ -90,16 +107,20 @@ class Installed:
             Unavailable: There is no library or no server.
         """
         server = SERVERS[kind]
-        if find_spec(kind) is None:
-            msg = f"the module {kind} is not installed"
+        # The package first: the parent of a missing module cannot be imported.
+        package = server.client.partition(".")[0]
+        if find_spec(package) is None:
+            msg = f"the module {server.client} is not installed"
             raise Unavailable(msg)
+        if server.program is None:
+            return self
         return Installed(self.site, environment_of(server.program, server.packages))
 
 
 def build(folder: Path) -> Installed:
     """All wheels, unpacked in a folder as an installer would."""
     built, site = folder / "built", folder / "site"
-    for tree in (ROOT, *sorted(EXAMPLES.iterdir())):
+    for tree in (ROOT, *TREES):
         command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel"]
         subprocess.run(
             [*command, "-d", str(built)],

@@ -6,10 +6,9 @@ import ast
 from pathlib import Path
 
 import pytest
+from tests.distributions.installing import TREES
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "backends"
 ALLOWED = ("streamfactory.spi", "streamfactory.conformance")
-DISTRIBUTIONS = sorted(path.name for path in EXAMPLES.iterdir())
 
 
 def imports(path: Path) -> set[str]:
@@ -30,16 +29,16 @@ def ours(path: Path) -> set[str]:
     return {n for n in names if not any(f"{n}.".startswith(f"{a}.") for a in ALLOWED)}
 
 
-@pytest.mark.parametrize("name", DISTRIBUTIONS)
-def test_only_the_contract_and_the_kit_are_imported(name: str) -> None:
-    modules = sorted((EXAMPLES / name / "src").rglob("*.py"))
+@pytest.mark.parametrize("tree", TREES, ids=lambda tree: tree.name)
+def test_only_the_contract_and_the_kit_are_imported(tree: Path) -> None:
+    modules = sorted((tree / "src").rglob("*.py"))
     assert len(modules) > 4
     assert {str(path): ours(path) for path in modules if ours(path)} == {}
 
 
-@pytest.mark.parametrize("name", DISTRIBUTIONS)
-def test_its_tests_use_the_public_package_beside_them(name: str) -> None:
-    modules = sorted((EXAMPLES / name / "tests").rglob("*.py"))
+@pytest.mark.parametrize("tree", TREES, ids=lambda tree: tree.name)
+def test_its_tests_use_the_public_package_beside_them(tree: Path) -> None:
+    modules = sorted((tree / "tests").rglob("*.py"))
     assert {
         str(path): ours(path) for path in modules if ours(path) - {"streamfactory"}
     } == {}

@@ -54,7 +54,10 @@ class Endpoint:
             def _answer(self) -> None:
                 status, headers, body = endpoint.answer(len(endpoint.requests))
                 self.send_response(status)
-                for name, value in {"content-length": str(len(body)), **headers}.items():
+                for name, value in {
+                    "content-length": str(len(body)),
+                    **headers,
+                }.items():
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(body)
@@ -130,7 +133,9 @@ def test_arrow_is_posted(endpoint: Endpoint) -> None:
 
 
 def test_retry_after_is_waited_for(endpoint: Endpoint) -> None:
-    endpoint.answer = lambda n: (429, {"retry-after": "1"}, b"") if n == 1 else (202, {}, b"")
+    endpoint.answer = lambda n: (
+        (429, {"retry-after": "1"}, b"") if n == 1 else (202, {}, b"")
+    )
     began = time.monotonic()
     put(given(endpoint))
     assert time.monotonic() - began >= 1
@@ -209,7 +214,17 @@ def test_a_circuit_opens_after_failures_and_closes_after_an_answer() -> None:
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
 def test_events_are_parsed_in_chunks_of_any_size(size: int, end: bytes) -> None:
     lines = [b"\xef\xbb\xbf: hello", b"id: 1", b"data: a", b"data:b", b"", b"event: x"]
-    lines += [b"data", b"", b"id", b"data: c", b"", b"", b"event: none", b"", b"data: d"]
+    lines += [
+        b"data",
+        b"",
+        b"id",
+        b"data: c",
+        b"",
+        b"",
+        b"event: none",
+        b"",
+        b"data: d",
+    ]
     text = end.join(lines) + end
     parser, found = EventParser(1000), []
     for at in range(0, len(text), size):
@@ -274,7 +289,9 @@ class Store:
 def request(app: Webhooks, *bodies: bytes, **headers: str) -> list[int]:
     async def run() -> list[int]:
         transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://h") as client:
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://h"
+        ) as client:
             named = {k.replace("_", "-"): v for k, v in headers.items()}
             calls = [client.post("/x", content=b, headers=named) for b in bodies]
             return [answer.status_code for answer in await asyncio.gather(*calls)]
