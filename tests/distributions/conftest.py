@@ -32,6 +32,18 @@ def postgres_server(wheels: Installed) -> Installed:
     return _with_server(wheels, "postgres")
 
 
+@pytest.fixture(scope="session")
+def mqtt_server(wheels: Installed) -> Installed:
+    """The same of MQTT."""
+    return _with_server(wheels, "mqtt")
+
+
+@pytest.fixture(scope="session")
+def http_client(wheels: Installed) -> Installed:
+    """The wheels, where the client of ``http`` is installed."""
+    return _with_server(wheels, "http")
+
+
 def _with_server(wheels: Installed, kind: str) -> Installed:
     try:
         return wheels.with_server(kind)

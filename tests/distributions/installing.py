@@ -27,22 +27,32 @@ TREES = (
 
 @dataclass(frozen=True)
 class Server:
-    """What the harness of a distribution starts."""
+    """What a distribution needs: its client, and what its harness starts."""
 
-    program: str
-    packages: tuple[str, ...]
+    client: str
+    """The module of the client library."""
+    program: str | None = None
+    """None where the harness needs none."""
+    packages: tuple[str, ...] = ()
     """Of Debian, with the program and its libraries."""
-    module: str
-    """Of the client library."""
+    writes_once: bool = True
+    """Whether it writes exactly once: others are proved by their own kills."""
 
 
 SERVERS: Final = {
-    "nats": Server("nats-server", ("nats-server",), "nats"),
-    "postgres": Server("initdb", ("postgresql-15", "libllvm14"), "psycopg"),
+    "http": Server("httpx", writes_once=False),
+    "mqtt": Server(
+        "paho.mqtt",
+        "mosquitto",
+        ("mosquitto", "libcjson1", "libmosquitto1", "libdlt2", "libwrap0"),
+        writes_once=False,
+    ),
+    "nats": Server("nats", "nats-server", ("nats-server",)),
+    "postgres": Server("psycopg", "initdb", ("postgresql-15", "libllvm14")),
     "redis": Server(
+        "redis",
         "redis-server",
         ("redis-server", "redis-tools", "libjemalloc2", "liblzf1"),
-        "redis",
     ),
 }
 """By type."""
@@ -99,9 +109,13 @@ class Installed:
             Unavailable: There is no library or no server.
         """
         server = SERVERS[kind]
-        if find_spec(server.module) is None:
-            msg = f"the module {server.module} is not installed"
+        # The package first: the parent of a missing module cannot be imported.
+        package = server.client.partition(".")[0]
+        if find_spec(package) is None:
+            msg = f"the module {server.client} is not installed"
             raise Unavailable(msg)
+        if server.program is None:
+            return self
         return Installed(self.site, environment_of(server.program, server.packages))
 
 

@@ -23,7 +23,14 @@ LACKING = {
 """Why cases of the kit may be skipped."""
 
 
-def run_own_tests(installed: Installed, tree: Path, folder: Path, *, kills: int) -> str:
+def run_own_tests(
+    installed: Installed,
+    tree: Path,
+    folder: Path,
+    *,
+    kills: int,
+    chosen: str = "not onformance",
+) -> str:
     """Run the tests of a distribution, but for the kit, against its wheel.
 
     Returns:
@@ -31,7 +38,7 @@ def run_own_tests(installed: Installed, tree: Path, folder: Path, *, kills: int)
     """
     return installed.run(
         "pytest",
-        *("-q", "-p", "no:cacheprovider", "-k", "not onformance"),
+        *("-q", "-p", "no:cacheprovider", "-k", chosen),
         *("-c", str(tree / "pyproject.toml"), str(tree / "tests")),
         cwd=folder,
         ROUNDS=str(kills),

@@ -1,11 +1,12 @@
-"""``make prove PATHS=distributions``: the command for authors, on NATS and Redis."""
+"""``make prove PATHS=distributions``: the command for authors, or the kills of a type."""
 
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
-from tests.distributions.installing import SERVERS, Installed, build
+from tests.distributions.installing import SERVERS, TREES, Installed, build
 from tests.kafka.jars import Unavailable
 from tests.proving.verdict import Verdict
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 def prove(rounds: int, seed: int, place: Path) -> Verdict:
     """Kill as many writers, and as many members of groups, on each server."""
     verdict, wheels = Verdict(), build(place / "wheels")
-    for kind in SERVERS:
+    for kind, server in SERVERS.items():
         try:
             installed = wheels.with_server(kind)
         except Unavailable as reason:
@@ -24,7 +25,10 @@ def prove(rounds: int, seed: int, place: Path) -> Verdict:
             continue
         folder = place / kind
         folder.mkdir()
-        verdict += prove_one(installed, kind, folder, rounds, seed)
+        if server.writes_once:
+            verdict += prove_one(installed, kind, folder, rounds, seed)
+        else:
+            verdict += prove_by_own_kills(installed, kind, folder, rounds, seed)
     return verdict
 
 
@@ -42,3 +46,24 @@ def prove_one(
     assert all(part["kills"] for part in found["parts"])
     kills = sum(part["kills"] for part in found["parts"])
     return Verdict(lost=found["lost"], twice=found["twice"], kills=kills)
+
+
+def prove_by_own_kills(
+    installed: Installed, kind: str, folder: Path, rounds: int, seed: int = 0
+) -> Verdict:
+    """Run the kill tests of a distribution that delivers at least once."""
+    [tree] = [tree for tree in TREES if tree.name == f"streamfactory-{kind}"]
+    if not any(tree.glob("tests/test_*_kills.py")):
+        return Verdict(notes=[f"{kind}: has no kill tests"])
+    out = installed.run(
+        "pytest",
+        *("-q", "-s", "-p", "no:cacheprovider", "-k", "kills and not onformance"),
+        *("-c", str(tree / "pyproject.toml"), str(tree / "tests")),
+        cwd=folder,
+        ROUNDS=str(rounds),
+        SEED=str(seed),
+    )
+    found = re.search(r"kills=(\d+) lost=(\d+) twice=(\d+)", out)
+    assert found is not None, out
+    kills, lost, twice = map(int, found.groups())
+    return Verdict(lost=lost, kills=kills, notes=[f"{kind}: {twice} twice, as claimed"])

@@ -155,7 +155,9 @@ def test_a_lost_session_is_another_incarnation(
 ) -> None:
     topic = f"{given['stream.mqtt.topic.name']}/a/temperature"
     read_at_once(given, lambda: publish(port, topic, b"1"), 1)
-    with connected(port, session_of(given["stream.mqtt.client.id"], given["stream.mqtt.filters"])):
+    with connected(
+        port, session_of(given["stream.mqtt.client.id"], given["stream.mqtt.filters"])
+    ):
         pass  # a clean start ends the session
     with pytest.raises(IncarnationChanged, match="was recreated"):
         read_at_once(given, lambda: None, 1)

@@ -133,7 +133,9 @@ class Client:
     def _on_disconnect(self, _: Any, __: Any, ___: Any, reason: Any, ____: Any) -> None:
         if str(reason) == _TAKEN:
             msg = "another connection with the same client.id took over the session"
-            self._fail(spi.ConnectionFailed(msg, remedy="give each process a client.id"))
+            self._fail(
+                spi.ConnectionFailed(msg, remedy="give each process a client.id")
+            )
         elif reason.is_failure:
             with self._changed:
                 self._connected = False

@@ -89,6 +89,8 @@ class Session(Client):
         """Where the first message goes that was never delivered; 0 once it did."""
         self._entries: list[Entry] = []
         self._bytes = 0
+        self._waiting: set[int] = set()
+        """Identifiers of the entries, where they are acknowledged later."""
         self._released: set[int] = set()
         """Identifiers of acknowledged messages, which a broker may not know yet."""
         self._losses: list[spi.Loss] = []
@@ -116,6 +118,7 @@ class Session(Client):
                 self._acknowledged = self._next = self._unused = 0
                 self._entries, self._bytes = [], 0
                 self._released.clear()
+                self._waiting.clear()
                 self._losses.clear()
                 self._lock.notify_all()
         options = SubscribeOptions(self._qos, retainHandling=self._retained)
@@ -232,6 +235,7 @@ class Session(Client):
         """Drop messages that were read, and acknowledged when they were received."""
         self._acknowledged = max(self._acknowledged, min(offset, self._next))
         count = bisect_left(self._entries, offset, key=lambda e: e.offset)
+        self._waiting.clear()  # they were acknowledged when they were received
         self._bytes -= sum(entry.size for entry in self._entries[:count])
         del self._entries[:count]
 
@@ -264,6 +268,7 @@ class Session(Client):
             else:
                 self._entries.append(entry)
                 self._bytes += entry.size
+                self._waiting.add(message.mid)
             self._lock.notify_all()
 
     def _is_wanted(self, message: Any) -> bool:
@@ -282,10 +287,11 @@ class Session(Client):
         if message.mid in self._released:
             self._release(message.mid)  # the acknowledgement was lost
             return False
-        return all(entry.mid != message.mid for entry in self._entries)
+        return message.mid not in self._waiting
 
     def _release(self, mid: int) -> None:
         self._released.add(mid)
+        self._waiting.discard(mid)
         self.paho.ack(mid, 1)
 
 

@@ -1,0 +1,1 @@
+"""The stream type ``http`` for streamfactory."""

@@ -1,0 +1,205 @@
+"""Writing: a request for each batch, with a key by which an endpoint knows it again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import httpx
+import pyarrow as pa
+from streamfactory import spi
+
+from streamfactory_http.client import LATER, Circuit, make_client, retry_after
+from streamfactory_http.formats import CONTENT_TYPES, Message, body
+
+_FIRST: Final = 0.2
+_LONGEST: Final = 30.0
+"""Seconds between two attempts."""
+_SHOWN: Final = 300
+"""Characters of a refusal that an error shows."""
+
+
+class HttpWriter(spi.StreamWriter):
+    """Posts the rows of one attempt.
+
+    Requests are cut by the number of messages alone: an attempt that repeats the same
+    rows sends the same requests, under the same keys.
+    """
+
+    def __init__(
+        self,
+        config: spi.StreamConfig,
+        client: httpx.Client,
+        circuit: Circuit,
+        context: spi.WriteContext,
+    ) -> None:
+        self._config = config
+        self._client, self._circuit = client, circuit
+        writer = context.writer_id
+        self._name = f"{writer or uuid.uuid4().hex}-{context.epoch}-{context.task}"
+        self._size: int = config["batch.messages"]
+        self._waiting: list[Message] = []
+        self._parts = 0
+        self._woken = threading.Event()
+
+    def write(self, outgoing: spi.Outgoing) -> None:
+        values = outgoing.rows.column("value").to_pylist()
+        keys: list[Any] = [None] * len(values)
+        if outgoing.key is not None:
+            keys = outgoing.key.cast(pa.binary()).to_pylist()
+        for key, value in zip(keys, values, strict=True):
+            self._waiting.append(Message(key, value))
+            if len(self._waiting) == self._size:
+                self._post()
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    def commit(self) -> Any:
+        if self._waiting:
+            self._post()
+        return {"parts": self._parts}
+
+    def _post(self) -> None:
+        messages, self._waiting = self._waiting, []
+        name = f"{self._name}-{self._parts}"
+        form = self._config["format"]
+        try:
+            content = body(form, messages, name, self._config["event.type"])
+        except ValueError as error:
+            raise spi.SchemaMismatch(str(error)) from error
+        headers = {
+            "content-type": CONTENT_TYPES[form],
+            # A quoted string, as the draft of the IETF has it.
+            "idempotency-key": json.dumps(name),
+        }
+        answer = self._send(content, headers)
+        if not answer.is_success:
+            self._reject(name, content, answer)
+        self._parts += 1
+
+    def _send(self, content: bytes, headers: dict[str, str]) -> httpx.Response:
+        """Repeat a request until an answer that does not change.
+
+        Raises:
+            spi.StreamError: ConnectionFailed; none came in time.
+        """
+        seconds = self._config["retry.timeout.millis"] / 1000
+        deadline, attempt = time.monotonic() + seconds, 0
+        while True:
+            pause, cause = self._circuit.wait(), "the endpoint failed repeatedly"
+            if not pause:
+                try:
+                    url = self._config["url"]
+                    answer = self._client.post(url, content=content, headers=headers)
+                except httpx.TransportError as error:
+                    cause, asked = f"{type(error).__name__}: {error}", None
+                else:
+                    if answer.status_code not in LATER:
+                        self._circuit.succeeded()
+                        return answer
+                    cause = f"the endpoint answers {answer.status_code}"
+                    asked = retry_after(answer.headers)
+                self._circuit.failed()
+                longest = min(_LONGEST, _FIRST * 2**attempt)
+                pause = random.uniform(0, longest) if asked is None else asked
+                attempt = min(attempt + 1, 20)
+            if time.monotonic() + pause > deadline:
+                remedy = "raise retry.timeout.millis, or repeat the epoch later"
+                raise spi.ConnectionFailed(cause, remedy=remedy)
+            if self._woken.wait(pause):
+                msg = "closed while a request was repeated"
+                raise spi.ClosedError(msg)
+
+    def _reject(self, name: str, content: bytes, answer: httpx.Response) -> None:
+        """Keep a batch that the endpoint refuses, or fail.
+
+        Raises:
+            spi.StreamError: NotAuthorized or PermanentError; the batch is not kept.
+        """
+        status, text = answer.status_code, answer.text[:_SHOWN]
+        if status in (401, 403, 407):
+            msg = f"the endpoint refuses the credentials with {status}: {text}"
+            raise spi.NotAuthorized(msg, remedy="set token")
+        folder = self._config.get("rejected.path")
+        if folder is None or status < 400 or status >= 500:
+            msg = f"the endpoint refuses the batch {name} with {status}: {text}"
+            remedy = "set rejected.path to keep such batches, or correct the url"
+            raise spi.PermanentError(msg, remedy=remedy)
+        facts = {"batch": name, "status": status, "answer": text}
+        facts["content-type"] = CONTENT_TYPES[self._config["format"]]
+        # A repeated epoch writes the same files.
+        stem = hashlib.sha256(name.encode()).hexdigest()[:32]
+        write_file(Path(folder), f"{stem}.body", content)
+        write_file(Path(folder), f"{stem}.json", json.dumps(facts).encode())
+
+
+def write_file(folder: Path, name: str, content: bytes) -> None:
+    """Write a file durably, whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".{name}.{uuid.uuid4().hex}"
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(folder / name)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class HttpCommitter(spi.StreamCommitter):
+    """Has nothing to decide: an endpoint has each batch once it has answered."""
+
+    def commit(
+        self,
+        epoch: int,
+        messages: Sequence[spi.CommitMessage],
+        source_position: spi.Position | None = None,
+    ) -> spi.LastCommit | None:
+        return None
+
+
+class HttpProducerFactory(spi.ProducerFactory):
+    """Makes the two above; holds the client that they share."""
+
+    CLAIMS: ClassVar = spi.Claims(durable=True)
+    CARRIES: ClassVar = frozenset({"_key"})
+
+    def __init__(self, config: spi.StreamConfig) -> None:
+        super().__init__(config)
+        self._lock = threading.Lock()
+        self._client: httpx.Client | None = None
+        self._circuit: Circuit | None = None
+
+    def create_writer(self, context: spi.WriteContext) -> HttpWriter:
+        with self._lock:
+            if self._client is None or self._circuit is None:
+                seconds = self.config["circuit.open.millis"] / 1000
+                self._circuit = Circuit(self.config["circuit.failures"], seconds)
+                self._client = make_client(self.config)
+            return HttpWriter(self.config, self._client, self._circuit, context)
+
+    def create_committer(self, writer_id: str | None) -> HttpCommitter:
+        return HttpCommitter()
+
+    def fetch_partition_count(self, topic: str) -> int:
+        return 1
+
+    def fetch_schema(self, topic: str) -> pa.Schema:
+        return spi.envelope_schema()
+
+    def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
