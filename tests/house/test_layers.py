@@ -26,7 +26,7 @@ BELOW = {
     "conversion": {"spi", "conversion"},
     "arrowlog": {"spi", "conversion", "arrowipc", "arrowlog"},
     "push": {"spi", "conversion", "arrowlog", "push"},
-    "tables": {"spi", "arrowlog", "tables"},
+    "tables": {"spi", "conversion", "arrowlog", "tables"},
     "live": {"spi", "arrowipc", "live"},
     "backends": {
         "spi",
