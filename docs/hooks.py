@@ -12,9 +12,7 @@ from mkdocs.utils import get_relative_url
 _SHIM: Final = "https://unpkg.com/iframe-worker/shim"
 """The theme loads it from there; it is kept in this folder."""
 
-_CONSOLE: Final = re.compile(
-    r'(<div class="language-console[^>]*)>(.*?</pre>)', re.DOTALL
-)
+_CONSOLE: Final = re.compile(r'(<div class="highlight")>(<pre>.*?</pre>)', re.DOTALL)
 _PROMPT: Final = '<span class="gp">'
 _TAG: Final = re.compile("<[^>]*>")
 

@@ -8,7 +8,7 @@ from typing import Final
 from streamfactory.spi import ConfigError
 from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.config.documents import open_document, read_toml
-from streamfactory.wiring.core.places import is_file
+from streamfactory.wiring.core.places import is_file, is_folder
 
 PIPELINES: Final = "pipelines"
 """The folder beside the catalogue's in which pipelines are found."""
@@ -21,7 +21,13 @@ def pipeline_path(target: str) -> str:
     has a file or folder of that name.
     """
     path = Path(target)
-    if path.name != target or not target or path.suffix or path.exists():
+    if (
+        path.name != target
+        or not target
+        or path.suffix
+        or is_file(path)
+        or is_folder(path)
+    ):
         return target
     found = Catalogue().folder.parent / PIPELINES / f"{target}.toml"
     return str(found) if is_pipeline(found) else target

@@ -42,7 +42,7 @@ def test_what_it_makes_works_as_its_readme_says(
     commands = re.findall(r"^    streamfactory (.*)$", readme, re.MULTILINE)
     outcomes = [streamfactory(*command.split()) for command in commands[:3]]
     assert [one.status for one in outcomes] == [0, 0, 0], outcomes
-    assert outcomes[-1].out.splitlines()[-1].split()[1] == "ann"
+    assert outcomes[-1].out.splitlines()[-1].split()[1] == "tom"
     again = streamfactory("publish", "orders", "orders.csv", "--writer", "shop")
     assert "orders: 0 rows in 0 epochs" in again.out
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
 import time
@@ -55,16 +54,13 @@ def prove_replays(rounds: int, seed: int, place: Path) -> Verdict:
     environment = {**os.environ, "STREAMFACTORY_STREAMS": str(place)}
     bad, _ = _prepare(place, MESSAGES * rounds, environment)
     assert not _run(environment, None)
-    shutil.rmtree(place / "topics" / "to")
+    command = [sys.executable, "-m", "streamfactory", "topics"]
+    deleted = [*command, "delete", "to", "--yes"]
+    subprocess.run(deleted, check=True, capture_output=True, env=environment)
     assert not _run(environment, None)
     define(place, "second", realtime__segment__flush__threshold__rows="5")
-    created = [sys.executable, "-m", "streamfactory", "topics", "create", "second"]
-    subprocess.run(
-        [*created, "--schema", "word string"],
-        check=True,
-        capture_output=True,
-        env=environment,
-    )
+    created = [*command, "create", "second", "--schema", "word string"]
+    subprocess.run(created, check=True, capture_output=True, env=environment)
     chance, kills, turns = random.Random(seed), 0, 0
     while kills < rounds and turns < 3 * rounds:
         turns += 1

@@ -198,7 +198,7 @@ def test_every_picture_has_words_for_those_who_do_not_see_it() -> None:
 
 def test_copy_button_takes_commands_without_prompt_and_output(site: Path) -> None:
     text = (site / "quickstart.html").read_text("utf-8")
-    copied = re.findall(r'language-console[^>]* data-copy="([^"]*)"', text)
+    copied = re.findall(r'class="highlight" data-copy="([^"]*)"', text)
     published = "streamfactory publish orders orders.csv --writer shop"
     assert f"{published}&#10;{published}" in copied
     assert not [one for one in copied if "$ " in one or "rows" in one]

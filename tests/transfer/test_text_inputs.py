@@ -173,7 +173,7 @@ def test_nothing_is_null_and_quoted_nothing_is_text(opened: Open) -> None:
 @pytest.mark.parametrize("text", ['"NA"', "NA", "1e400", "-1e400", '""'])
 def test_a_text_that_is_no_double_is_refused(text: str, opened: Open) -> None:
     content = f"id,x\n1,nan\n2,{text}\n".encode()
-    place = r"a\.csv, row 2, bytes \d+ to \d+: column 'x' does not contain a valid doub"
+    place = r"a\.csv, line 3, row 2, bytes \d+ to \d+: column 'x' does not contain a "
     with pytest.raises(DecodeError, match=place):
         rows_of(opened("a.csv", content), "id int, x double")
 

@@ -70,6 +70,7 @@ def test_keys_of_pinot_keep_their_defaults() -> None:
         (RESET, "2022-08-09t12:31:38.222z", 1_660_048_298_222),
         (RESET, "2022-08-09T12:31:38Z", 1_660_048_298_000),
         (RESET, "2022-08-09T12:31Z", 1_660_048_260_000),
+        (RESET, "2022-08-09", 1_660_003_200_000),
         (RESET, "2022-08-09T14:31:38.222999999+02:00", 1_660_048_298_222),
         (RESET, "1970-01-01T00:00:00Z", 0),
         (OFFSETS, "Largest", "latest"),
@@ -92,8 +93,8 @@ def test_a_good_value_is_read(kind: OptionType, text: str, value: Any) -> None:
 
 
 NO_RESET = (
-    "is none of smallest, largest, earliest, latest, a period such as 2d, a time such "
-    "as 2022-08-09T12:31:38.222Z, or milliseconds"
+    "is none of smallest, largest, earliest, latest, a period such as 2d, a date such "
+    "as 2022-08-09 (in UTC), a time such as 2022-08-09T12:31:38.222Z, or milliseconds"
 )
 NO_OFFSETS = 'is neither earliest, latest nor JSON such as {"topic": {"0": 23}}'
 NO_TIMES = 'is not JSON such as {"topic": {"0": 1700000000000}}'
@@ -108,7 +109,7 @@ NO_INSTANCE = "is not of the form 0/3: index of this instance, from 0, and their
         (RESET, "-2d", NO_RESET),
         (RESET, "-1", NO_RESET),
         (RESET, "none", NO_RESET),
-        (RESET, "2022-08-09", NO_RESET),
+        (RESET, "2022-02-30", "is not a valid date"),
         (RESET, "2022-08-09T12:31:38", NO_RESET),
         (RESET, "2022-08-09 12:31:38Z", NO_RESET),
         (RESET, "\u0662d", NO_RESET),

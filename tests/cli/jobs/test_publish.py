@@ -367,7 +367,7 @@ def test_bad_value_names_the_place_and_keeps_earlier_rows(
     )
     assert done.status == 1
     assert done.error["error"] == "decode"
-    place = f"{path}, row 11, bytes 58 to 62"
+    place = f"{path}, line 12, row 11, bytes 58 to 62"
     what = f"{place}: column 'id' does not contain a valid bigint"
     assert done.error["what"] == what
     assert done.error["remedy"].startswith(
