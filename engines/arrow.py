@@ -30,7 +30,8 @@ def dataset(
 
     Args:
         stream: The name of a stream in the catalogue, or its properties.
-        how: `ScanArguments`: start, columns, options, unbounded.
+        how: `ScanArguments`: start, columns, options, unbounded, allow_class_paths,
+            plugins.
 
     Raises:
         ConfigError: config; every problem at once.

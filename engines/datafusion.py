@@ -40,7 +40,8 @@ def register(
         stream: The name of a stream in the catalogue, or its properties.
         name: In SQL; by default the stream's. A table of that name is replaced. SQL has
             to quote a name that is not in lower case.
-        how: `ScanArguments`: start, columns, options, unbounded.
+        how: `ScanArguments`: start, columns, options, unbounded, allow_class_paths,
+            plugins.
 
     Returns:
         The table of that name.

@@ -40,7 +40,8 @@ def register(
             ``unregister`` is called.
         stream: The name of a stream in the catalogue, or its properties.
         name: In SQL; by default the stream's. A view of that name is replaced.
-        how: `ScanArguments`: start, columns, options, unbounded.
+        how: `ScanArguments`: start, columns, options, unbounded, allow_class_paths,
+            plugins.
 
     Returns:
         The relation of that name.
@@ -70,7 +71,8 @@ def relation(
     Args:
         stream: The name of a stream in the catalogue, or its properties.
         connection: Runs the queries; DuckDB's default connection where None.
-        how: `ScanArguments`: start, columns, options, unbounded.
+        how: `ScanArguments`: start, columns, options, unbounded, allow_class_paths,
+            plugins.
 
     Raises:
         NotInstalled: plugin; names the command that installs DuckDB.

@@ -46,7 +46,8 @@ def to_pandas(
         like: A frame whose types, time zones, categories and index the result gets,
             such as the one that was written: a stream stores values, not these.
         filter: Arrow expression that matches the rows wanted.
-        how: `ScanArguments`: start, columns, options, unbounded.
+        how: `ScanArguments`: start, columns, options, unbounded, allow_class_paths,
+            plugins.
 
     Raises:
         MisuseError: misuse; a partition's end is unknown.
@@ -85,7 +86,8 @@ def chunks(
             Otherwise they have the types of `to_pandas`, where a column with nulls in
             some frames only can have two.
         like: As of `to_pandas`.
-        how: `ScanArguments`: start, columns, options, unbounded.
+        how: `ScanArguments`: start, columns, options, unbounded, allow_class_paths,
+            plugins.
 
     Raises:
         MisuseError: misuse; ``rows`` is below 1, or a partition's end is unknown.

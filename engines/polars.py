@@ -40,7 +40,8 @@ def scan(
 
     Args:
         stream: The name of a stream in the catalogue, or its properties.
-        how: `ScanArguments`: start, columns, options, unbounded.
+        how: `ScanArguments`: start, columns, options, unbounded, allow_class_paths,
+            plugins.
 
     Raises:
         NotInstalled: plugin; names the command that installs Polars.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from streamfactory.spi.arguments import EVENT, FLAG, PATH, TEXT, takes
 from streamfactory.spi.ddl import SCHEMA
+from streamfactory.transfer.bars import progress_bar
 from streamfactory.transfer.copies import open_copy
 from streamfactory.transfer.exporting import open_export
 from streamfactory.transfer.publishing import open_publisher
@@ -84,18 +85,21 @@ def copy(
         >>> streamfactory.copy("clicks", "archive").rows  # doctest: +SKIP
         1200
     """
-    with open_copy(
-        source,
-        sink,
-        sql=sql,
-        where=where,
-        source_options=source_options,
-        sink_options=sink_options,
-        writer_id=writer_id,
-        allow_class_paths=allow_class_paths,
-        plugins=plugins,
-    ) as opened:
-        return opened.run(stop or threading.Event(), follow=follow)
+    with (
+        open_copy(
+            source,
+            sink,
+            sql=sql,
+            where=where,
+            source_options=source_options,
+            sink_options=sink_options,
+            writer_id=writer_id,
+            allow_class_paths=allow_class_paths,
+            plugins=plugins,
+        ) as opened,
+        progress_bar(opened.writer_id) as report,
+    ):
+        return opened.run(stop or threading.Event(), follow=follow, on_progress=report)
 
 
 @takes(letters=TEXT, to=TEXT, of=TEXT, writer_id=TEXT, stop=EVENT)
@@ -181,17 +185,20 @@ def publish(
         MisuseError: misuse; there is no input.
         StreamError: Raised by the stream.
     """
-    with open_publisher(
-        stream,
-        inputs,
-        options=options,
-        format=format,
-        schema=schema,
-        writer_id=writer_id,
-        allow_class_paths=allow_class_paths,
-        plugins=plugins,
-    ) as publisher:
-        return publisher.run(stop or threading.Event())
+    with (
+        open_publisher(
+            stream,
+            inputs,
+            options=options,
+            format=format,
+            schema=schema,
+            writer_id=writer_id,
+            allow_class_paths=allow_class_paths,
+            plugins=plugins,
+        ) as publisher,
+        progress_bar("publish") as report,
+    ):
+        return publisher.run(stop or threading.Event(), on_progress=report)
 
 
 @takes(output=PATH, format=TEXT, by_partition=FLAG, force=FLAG)
@@ -232,18 +239,21 @@ def export(
         ConfigError: config; every problem at once.
         StreamError: Raised by the stream.
     """
-    with open_export(
-        stream,
-        Path(output),
-        start=start,
-        end=end,
-        format=format,
-        by_partition=by_partition,
-        force=force,
-        options=options,
-        allow_class_paths=allow_class_paths,
-        plugins=plugins,
-    ) as opened:
-        exported = opened.run(threading.Event())
+    with (
+        open_export(
+            stream,
+            Path(output),
+            start=start,
+            end=end,
+            format=format,
+            by_partition=by_partition,
+            force=force,
+            options=options,
+            allow_class_paths=allow_class_paths,
+            plugins=plugins,
+        ) as opened,
+        progress_bar(f"export {output}") as report,
+    ):
+        exported = opened.run(threading.Event(), on_progress=report)
     assert exported is not None  # the event is never set
     return exported
