@@ -228,6 +228,30 @@ def held(harness: PostgresHarness, client: Any) -> list[tuple[int, str]]:
     return rows
 
 
+def test_values_of_common_types_travel_as_bytes(
+    harness: PostgresHarness, client: Any
+) -> None:
+    properties = make(
+        harness,
+        client,
+        "a bool, b int2, c int4, d int8, e float4, f float8, g text, h bytea, "
+        "i date, j timestamp, k timestamptz, l time",
+    )
+    at = datetime(2024, 2, 29, 23, 59, 59, 999_999)
+    first = [True, -(2**15), 2**31 - 1, -(2**63), 0.5, 5e-324, "é", b"\x00\xff"]
+    first += [date(1, 1, 1), at, at.replace(tzinfo=UTC), clock(1, 2, 3, 4)]
+    other = [False, 1, 0, 1, float("-inf"), -0.0, "", b"", date(9999, 12, 31)]
+    other += [datetime(1, 1, 1), datetime(1970, 1, 1, tzinfo=UTC), clock(23, 59)]
+    with streamfactory.open_sink(properties) as sink:
+        schema = sink.schema
+        assert schema is not None
+        lines: list[list[Any]] = [first, [None] * len(schema), other, first]
+        wanted = [dict(zip(schema.names, line, strict=True)) for line in lines]
+        # A part of a larger batch, whose buffers begin elsewhere.
+        sink.put(pa.RecordBatch.from_pylist([*wanted, *wanted], schema=schema)[2:6])
+    assert read(properties) == [*wanted[2:], *wanted[:2]]
+
+
 @pytest.mark.parametrize("staged", [False, True])
 def test_changes_are_applied_by_key_once(
     harness: PostgresHarness, client: Any, keyed: dict[str, str], staged: bool

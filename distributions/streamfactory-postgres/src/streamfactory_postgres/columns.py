@@ -58,6 +58,8 @@ class Column:
     nullable: bool
     generated: bool
     """The server computes it: it cannot be written."""
+    kind: str
+    """The name of its type; of a domain that of its base."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,11 @@ class Table:
     def writable(self, offset: str) -> pa.Schema:
         """The schema of the rows that writers pass."""
         return _schema([c for c in self._used(offset) if not c.generated])
+
+    def kinds(self, names: Sequence[str]) -> list[str]:
+        """The types of columns; of those that it lacks, by what a load adds."""
+        known = {column.name: column.kind for column in self.columns}
+        return [known.get(name, "") for name in names]
 
     def _used(self, offset: str) -> list[Column]:
         names = self.chosen
@@ -120,7 +127,7 @@ ORDER BY a.attnum
     if not found:
         raise no_topic(topic)
     columns = [
-        Column(name, _arrow(kind, modifier), nullable, generated)
+        Column(name, _arrow(kind, modifier), nullable, generated, kind)
         for _, name, kind, modifier, nullable, generated in found
     ]
     if missing := set(chosen or ()) - {column.name for column in columns}:

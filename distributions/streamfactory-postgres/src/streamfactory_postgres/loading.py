@@ -7,15 +7,18 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 from psycopg import sql
 from streamfactory import spi
 
-from streamfactory_postgres import columns, layout
+from streamfactory_postgres import binary, columns, layout
 from streamfactory_postgres.connection import Connection, Connections
 
 ORDINAL: Final = "_ordinal"
 """Of staged tables: the number of a row within its attempt."""
+_PART: Final = 1 << 18
+"""Bytes that are sent at once."""
 
 
 class Load:
@@ -63,15 +66,18 @@ class Load:
         if self._number is not None:
             first = self._base + self.rows
             names.append(self._number)
-            arrays.append(pa.array(range(first, first + len(rows)), pa.int64()))
-        copy = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(
-            self.target, _names(names)
+            arrays.append(pa.array(np.arange(first, first + len(rows), dtype=np.int64)))
+        kinds = self._kinds(names)
+        is_binary = binary.KINDS.issuperset(kinds)
+        copy = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT {})").format(
+            self.target, _names(names), sql.SQL("binary" if is_binary else "csv")
         )
+        batch = pa.RecordBatch.from_arrays(arrays, names=names)
+        data = binary.encode(arrays, kinds) if is_binary else columns.text_of(batch)
         cursor = self.connection.cursor()
         with cursor.copy(copy) as copying:
-            copying.write(
-                columns.text_of(pa.RecordBatch.from_arrays(arrays, names=names))
-            )
+            for start in range(0, len(data), _PART):
+                copying.write(data[start : start + _PART])
         if cursor.rowcount != len(rows):
             msg = f"PostgreSQL took {cursor.rowcount} of {len(rows)} rows"
             raise spi.CorruptData(msg)
@@ -94,10 +100,17 @@ class Load:
         """Roll back; twice is allowed."""
         self.connection.close()
 
+    def _kinds(self, names: list[str]) -> list[str]:
+        """The types of columns of the target."""
+        added = {self._number: "int8", self._change: "text"}
+        found = zip(names, self._table.kinds(names), strict=True)
+        return [kind or added[name] for name, kind in found]
+
     def _open(self, config: spi.StreamConfig, context: spi.WriteContext) -> None:
         table = columns.describe(self.connection, config.topic, config.get("columns"))
         offset: str = config["offset.column"]
-        self._base = 0
+        self._table, self._base = table, 0
+        self._change: str | None = config.get("change.column")
         if self.is_direct and not config.given("key.columns"):
             self.target: sql.Composable = layout.table_of(config.topic)
             self._number = offset if table.has(offset) else None
