@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.distributions.installing import TREES
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ALLOWED = ("streamfactory.spi", "streamfactory.conformance")
 
