@@ -1,4 +1,4 @@
-"""``make prove PATHS=distributions``: the command for authors, or the kills of a type."""
+"""``make prove PATHS=distributions``: the command for authors, or own kills."""
 
 from __future__ import annotations
 

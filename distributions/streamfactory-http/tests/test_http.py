@@ -139,7 +139,7 @@ def test_retry_after_is_waited_for(endpoint: Endpoint) -> None:
     began = time.monotonic()
     put(given(endpoint))
     assert time.monotonic() - began >= 1
-    assert [body for _, body in endpoint.requests][0] == endpoint.requests[1][1]
+    assert endpoint.requests[0][1] == endpoint.requests[1][1]
 
 
 def test_an_endpoint_that_keeps_failing_ends_in_time(endpoint: Endpoint) -> None:
@@ -226,7 +226,8 @@ def test_events_are_parsed_in_chunks_of_any_size(size: int, end: bytes) -> None:
         b"data: d",
     ]
     text = end.join(lines) + end
-    parser, found = EventParser(1000), []
+    parser = EventParser(1000)
+    found: list[Event] = []
     for at in range(0, len(text), size):
         found += parser.feed(text[at : at + size])
     assert found == [

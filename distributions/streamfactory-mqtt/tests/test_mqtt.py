@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +30,10 @@ def port() -> int:
 
 
 @pytest.fixture
-def given(port: int) -> Iterator[dict[str, str]]:
-    """A stream of one filter, `<name>/+/temperature`; its sessions end with the test."""
+def given(port: int) -> dict[str, str]:
+    """A stream of one filter, `<name>/+/temperature`."""
     name = uuid.uuid4().hex[:8]
-    yield {
+    return {
         "streamType": "mqtt",
         "stream.mqtt.topic.name": name,
         "stream.mqtt.address": f"127.0.0.1:{port}",
@@ -134,7 +134,7 @@ def test_a_key_that_is_no_topic_is_refused(
     )
     with (
         streamfactory.open_sink(given) as sink,
-        pytest.raises(SchemaMismatch, match="row 0: the key .* is no part of a topic"),
+        pytest.raises(SchemaMismatch, match=r"row 0: the key .* is no part of a topic"),
     ):
         sink.put(rows)
 

@@ -44,7 +44,7 @@ def body(form: str, messages: Sequence[Message], name: str, kind: str) -> bytes:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, _ARROW) as writer:
             writer.write_batch(batch)
-        return sink.getvalue().to_pybytes()
+        return bytes(sink.getvalue())
     if form == "cloudevents":
         events = [_event(m, f"{name}-{n}", kind) for n, m in enumerate(messages)]
         return json.dumps(events, separators=(",", ":")).encode()

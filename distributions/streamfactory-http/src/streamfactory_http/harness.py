@@ -1,6 +1,7 @@
 """The conformance kit's access to an endpoint: a server of the standard library.
 
-It sends what was written as events, all of them to each client, and keeps what is posted.
+It sends what was written as events, all of them to each client, and keeps what is
+posted.
 """
 
 from __future__ import annotations
@@ -35,6 +36,12 @@ class _Endpoint(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}/"
 
+    def wait_more(self, sent: int) -> list[int] | None:
+        """The events behind so many, after a while; None once it has ended."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.ended or len(self.events) > sent, 5)
+            return None if self.ended else self.events[sent:]
+
     def stop(self) -> None:
         with self.changed:
             self.ended = True
@@ -55,13 +62,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         sent, server = int(self.headers.get("last-event-id") or 0), self.server
         while True:
-            with server.changed:
-                server.changed.wait_for(
-                    lambda: server.ended or len(server.events) > sent, 5
-                )
-                if server.ended:
-                    return
-                more = server.events[sent:]
+            more = server.wait_more(sent)
+            if more is None:
+                return
             lines = [f"id: {n}\ndata: {v}\n\n" for n, v in enumerate(more, sent + 1)]
             sent += len(more)
             try:

@@ -238,7 +238,7 @@ class HttpMetadata(spi.MetadataProvider):
 
 
 class HttpConsumerFactory(spi.ConsumerFactory):
-    """Follows one endpoint. No claims: what an endpoint sends again is its own affair."""
+    """Follows one endpoint. No claims: an endpoint need not send anything again."""
 
     SURVIVES_FORK: ClassVar = False
 

@@ -129,7 +129,7 @@ def streamfactory_backend() -> spi.Backend:
             ),
             spi.Option(
                 "acknowledge",
-                "Acknowledge messages once they are stored elsewhere, or when received.",
+                "When messages are acknowledged: once stored elsewhere, or received.",
                 spi.choice("stored", "received"),
                 default="received",
                 applies=_READ,
@@ -151,7 +151,7 @@ def streamfactory_backend() -> spi.Backend:
             ),
             spi.Option(
                 "retained",
-                "Receive retained messages with each connection, a new session, never.",
+                "When retained messages are received: each connection, new session.",
                 spi.choice("always", "new", "never"),
                 default="new",
                 applies=_READ,

@@ -160,7 +160,7 @@ def _refusal(msg: str, reason: object) -> spi.StreamError:
 
 def session_properties(config: spi.StreamConfig) -> Properties:
     """What the broker keeps of a session, and sends of it at once."""
-    properties = Properties(PacketTypes.CONNECT)
+    properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
     properties.SessionExpiryInterval = config["session.expiry.millis"] // 1000
     properties.ReceiveMaximum = config["receive.maximum"]
     properties.MaximumPacketSize = config["max.message.bytes"]

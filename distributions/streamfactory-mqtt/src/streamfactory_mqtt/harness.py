@@ -175,7 +175,7 @@ def connected(
     """A connected client; the session stays for some seconds."""
     client = paho.Client(CallbackAPIVersion.VERSION2, client_id, protocol=paho.MQTTv5)
     client.username_pw_set(_USER, _PASSWORD)
-    properties = Properties(PacketTypes.CONNECT)
+    properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
     properties.SessionExpiryInterval = expiry
     ready = threading.Event()
     client.on_connect = lambda *_: ready.set()

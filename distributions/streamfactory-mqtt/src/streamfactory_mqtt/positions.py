@@ -27,7 +27,7 @@ class Kept:
     acknowledged: int = 0
     """Offset before which all messages were acknowledged; published before they are."""
     unused: int = 0
-    """Offset at or after which no message was handed out; 0 before the first session."""
+    """No message at or after this offset was handed out; 0 before the first session."""
 
     def to_json(self) -> bytes:
         """The content of a message."""
@@ -37,8 +37,8 @@ class Kept:
 class Positions(Client):
     """The retained messages of the sessions of a ``client.id``. Thread-safe.
 
-    It only reads: a session keeps its position over its own connection, which the broker
-    closes when another process takes the session over.
+    It only reads: a session keeps its position over its own connection, which the
+    broker closes when another process takes the session.
 
     Args:
         config: The stream's configuration.

@@ -155,7 +155,8 @@ class Session(Client):
                 if self._losses or left <= 0 or woken():
                     break
                 self._lock.wait(left)
-            entries, size = [], 0
+            entries: list[Entry] = []
+            size = 0
             for entry in self._entries[first : first + limits.max_rows]:
                 size += entry.size
                 if entries and size > limits.max_bytes:
@@ -320,7 +321,7 @@ def publish_properties(headers: Sequence[Any]) -> Properties:
     Raises:
         UnicodeDecodeError: A value is not text.
     """
-    properties = Properties(PacketTypes.PUBLISH)
+    properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
     properties.UserProperty = [
         (header["key"], (header["value"] or b"").decode()) for header in headers
     ]
