@@ -318,7 +318,7 @@ _LEAST: Final[Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]]] = {
     "file": ({"path": "DIR"}, {"path": "DIR"}),
     "flight": ({"location": "grpc://localhost:8815"},) * 2,
     "hudi": ({"path": "DIR"},) * 2,
-    "iceberg": ({"path": "DIR"},) * 2,
+    "iceberg": ({"table": "shop.orders", "warehouse": "DIR"},) * 2,
     "kafka": ({"broker.list": "localhost:9092", "decoder.class.name": "json"},) * 2,
     "memory": ({}, {}),
     "push": ({}, {}),

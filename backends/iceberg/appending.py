@@ -13,7 +13,13 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
+import pyarrow.parquet as pq
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io.pyarrow import (
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+)
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.schema import Schema
@@ -30,6 +36,7 @@ from streamfactory.backends.iceberg.metadata import check_version
 from streamfactory.backends.iceberg.schemas import arrow_schema
 from streamfactory.backends.iceberg.types import iceberg_schema
 from streamfactory.spi import Unsupported
+from streamfactory.tables.kept import Kept
 from streamfactory.tables.places import plain_location
 from streamfactory.tables.writing import Marker, WritableTable, table_storage
 
@@ -48,6 +55,8 @@ _MARKER: Final = "streamfactory.writer."
 """Before a writer's id: a property of the table."""
 _FOLDER: Final = "data"
 """Of data files, below the table's location."""
+_KEPT: Final = 64
+"""Footers of data files."""
 
 
 @final
@@ -88,6 +97,7 @@ class IcebergAppender(WritableTable):
         self._lock = threading.Lock()
         self._storage: tuple[str, Storage] | None = None
         """With the table's location."""
+        self._footers: Kept[pq.FileMetaData] = Kept(_KEPT)
 
     @property
     def storage(self) -> Storage:
@@ -131,7 +141,7 @@ class IcebergAppender(WritableTable):
         snapshot = transaction.update_snapshot(snapshot_properties=summary)
         with snapshot.merge_append() as added:
             for one in files:
-                added.append_data_file(_added(one, seen.table))
+                added.append_data_file(self._described(one, seen.table))
         try:
             transaction.commit_transaction()
         except CommitFailedException:
@@ -144,6 +154,32 @@ class IcebergAppender(WritableTable):
             opened, self._storage = self._storage, None
         if opened is not None:
             opened[1].close()
+
+    def _described(self, file: DataFile, table: Table) -> IcebergFile:
+        """A data file as a manifest has it, with the statistics of its columns."""
+        schema, properties = table.schema(), table.properties
+        found = data_file_statistics_from_parquet_metadata(
+            parquet_metadata=self._footer(file.path),
+            stats_columns=compute_statistics_plan(schema, properties),
+            parquet_column_mapping=parquet_path_to_id_mapping(schema),
+        )
+        return IcebergFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=f"{table.location().rstrip('/')}/{_FOLDER}/{file.path}",
+            file_format=FileFormat.PARQUET,
+            partition=Record(),
+            file_size_in_bytes=file.size,
+            spec_id=table.metadata.default_spec_id,
+            **found.to_serialized_dict(),
+        )
+
+    def _footer(self, path: str) -> pq.FileMetaData:
+        """Read once, however often a commit is tried."""
+        kept = self._footers.get(path)
+        if kept is None:
+            with self.storage.open(path).file as file:
+                kept = self._footers.add(path, pq.read_metadata(file))
+        return kept
 
     def _looked(self) -> str:
         location: str = self.look().table.location()
@@ -164,8 +200,12 @@ class _Unchanged(UpdateTableMetadata["_Unchanged"]):
     def _commit(self) -> UpdatesAndRequirements:
         metadata = self._transaction.table_metadata
         return (), (
-            AssertCurrentSchemaId(**{"current-schema-id": metadata.current_schema_id}),
-            AssertDefaultSpecId(**{"default-spec-id": metadata.default_spec_id}),
+            AssertCurrentSchemaId.model_validate(
+                {"current-schema-id": metadata.current_schema_id}
+            ),
+            AssertDefaultSpecId.model_validate(
+                {"default-spec-id": metadata.default_spec_id}
+            ),
         )
 
 
@@ -192,15 +232,3 @@ def _summary(writer_id: str, marker: Marker) -> dict[str, str]:
         for key, value in found.items()
         if value is not None
     }
-
-
-def _added(file: DataFile, table: Table) -> IcebergFile:
-    return IcebergFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=f"{table.location().rstrip('/')}/{_FOLDER}/{file.path}",
-        file_format=FileFormat.PARQUET,
-        partition=Record(),
-        record_count=file.rows,
-        file_size_in_bytes=file.size,
-        spec_id=table.metadata.default_spec_id,
-    )

@@ -25,6 +25,9 @@ def test_the_quick_kit_passes() -> None:
         "a_recreated_topic_has_another_incarnation",
         "bounds_are_true",
         "a_factory_pickles",
+        "a_repeated_epoch_has_no_effect",
+        "a_later_instance_fences_an_earlier_one",
+        "the_last_epoch_and_its_position_are_remembered",
     }
     cases = [case for case in all_cases() if case.name in names]
     assert {case.name for case in cases} == names

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from streamfactory.spi import (
     Position,
     SchemaMismatch,
     TopicNotFound,
+    Unsupported,
     WriterFenced,
 )
 from streamfactory.wiring.streams.opening import open_sink
@@ -195,6 +197,17 @@ def test_a_position_that_was_rolled_back_does_not_drop_later_epochs(
     # Another writer id is another generation.
     assert sink.put({"id": [1]}, writer_id="w2", epoch=0)
     assert lake.ids() == [0, 1, 2]
+
+
+def test_queries_skip_files_by_the_bounds_of_their_columns(
+    lake: Lake, sink: Sink
+) -> None:
+    sink.put({"id": [1, 2], "o": [{"x": "a"}, None]})
+    sink.put({"id": [7, 9], "o": [{"x": "b"}, None]})
+    with lake.table() as table:
+        assert len(list(table.scan(row_filter="id > 2").plan_files())) == 1
+        assert table.scan(row_filter="id > 2").to_arrow()["id"].to_pylist() == [7, 9]
+        assert not list(table.scan(row_filter="id > 9").plan_files())
 
 
 # --- others commit meanwhile ----------------------------------------------------------
@@ -406,7 +419,72 @@ def test_a_table_is_created_with_the_declared_schema(lake: Lake) -> None:
         assert str(schema.find_type("more")) == "map<string, int>"
 
 
+# --- everything that writes -----------------------------------------------------------
+
+
+def test_files_are_published_and_streams_copied_and_dead_letters_kept(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "rows.csv"
+    source.write_text("id\n1\n2\n")
+    assert streamfactory.publish(lake.config, source, writer_id="p").rows == 2
+    assert streamfactory.publish(lake.config, source, writer_id="p").rows == 0
+    topic = {
+        "streamType": "file",
+        "stream.file.path": str(tmp_path / "log"),
+        "stream.file.topic.name": "in",
+        "stream.file.messages": "true",
+    }
+    with open_sink({**topic, "stream.file.decoder.class.name": "raw"}) as sink:
+        sink.put({"value": [b'{"id": 3}', b"oops", b'{"id": 4}']})
+    folder = tmp_path / "streams"
+    folder.mkdir()
+    monkeypatch.setenv("STREAMFACTORY_STREAMS", str(folder))
+    letters = {**lake.config, "stream.iceberg.table": "shop.letters"}
+    text = "\n".join(f'"{key}" = "{value}"' for key, value in letters.items())
+    (folder / "letters.toml").write_text(f"[properties]\n{text}\n")
+    decoded = {
+        **topic,
+        "stream.file.decoder.class.name": "json",
+        "schema": "id bigint",
+        "decode.on.error": "dead-letter",
+        "dead.letter.stream": "letters",
+    }
+    for _ in range(2):
+        streamfactory.copy(decoded, lake.config, writer_id="c")
+    assert lake.ids() == [1, 2, 3, 4]
+    with streamfactory.open("letters", follow=False) as kept:
+        assert len(kept.to_reader().read_all()) == 1
+
+
+def test_what_workers_of_spark_stage_is_committed_once(lake: Lake) -> None:
+    """By the data source itself, without a session."""
+    from pyspark.sql.types import LongType, StructField, StructType
+
+    from streamfactory.spark.source import StreamFactorySource
+
+    schema = StructType([StructField("id", LongType())])
+    for epoch, numbers in ((0, [1, 2]), (1, [3]), (1, [3])):
+        options = {**lake.config, "writer.id": "w", "epoch": str(epoch)}
+        writer = StreamFactorySource(options).writer(schema, False)
+        rows = pa.record_batch([pa.array(numbers, pa.int64())], schema=ID)
+        message = pickle.loads(pickle.dumps(writer.write(iter([rows]))))
+        writer.commit([message])
+    assert lake.ids() == [1, 2, 3]
+
+
 # --- what is refused ------------------------------------------------------------------
+
+
+def test_changes_and_partitions_are_refused(lake: Lake, sink: Sink) -> None:
+    with pytest.raises(Unsupported, match=r"'_change'.*not applied"):
+        sink.put({"id": [1], "_change": ["delete"]})
+    lake.create(ID)
+    with lake.table() as table, table.update_spec() as update:
+        update.add_identity("id")
+    with pytest.raises(Unsupported, match=r"partitions \(id\)"):
+        sink.put({"id": [1]})
+    assert lake.ids() == []
 
 
 @pytest.mark.parametrize(
