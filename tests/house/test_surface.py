@@ -25,8 +25,8 @@ EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 PUBLIC = """
 ConfigError DataLossError DecodeError Faults MisuseError Partition PermanentError
 PluginError Position Sink Stream StreamConfig StreamError TransientError copy engines
-export export_opentelemetry hookimpl metrics open open_sink publish push_table serve
-serve_metrics
+export export_opentelemetry hookimpl metrics open open_sink publish push_table
+replay_dead_letters serve serve_metrics
 """
 """What users import: a change is one for them, and needs a line in CHANGELOG."""
 

@@ -651,7 +651,8 @@ def test_a_bare_name_that_means_nothing_is_reported_with_what_comes_close(
             [
                 (
                     f"{PROP}.auto.offset.reset: 'somewhen' is none of smallest, "
-                    "largest, earliest, latest, a period such as 2d, a time such as "
+                    "largest, earliest, latest, a period such as 2d, a date such as "
+                    "2022-08-09 (in UTC), a time such as "
                     "2022-08-09T12:31:38.222Z, or milliseconds"
                 )
             ],
