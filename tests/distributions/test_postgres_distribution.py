@@ -17,8 +17,15 @@ if TYPE_CHECKING:
 
 TESTS = ROOT / "distributions" / "streamfactory-postgres"
 TYPED = {
-    "the harness has one partition",
-    "no ability: finish",
+    "CARRIES names nothing, or consumers answer typed rows",
+    "consumers answer typed rows, not envelopes",
+    "no ability: acknowledged",
+    "no ability: gap",
+    "no ability: grow",
+    "no ability: tombstone",
+    "no ability: write_messages",
+    "not claimed: redelivers",
+    "rows are not the bytes of messages",
 }
 
 

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 
-_HEAD: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
-_END: Final = b"\xff\xff"
+HEAD: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+END: Final = b"\xff\xff"
 _DAYS: Final = 10_957
 """From 1970 to 2000, where PostgreSQL counts from."""
 _MICROS: Final = _DAYS * 86_400_000_000
@@ -38,7 +38,7 @@ KINDS: Final = frozenset(_FIXED) | _BYTES
 
 
 def encode(arrays: list[pa.Array], kinds: list[str]) -> memoryview:
-    """Rows as ``COPY ... FROM STDIN (FORMAT binary)`` takes them.
+    """Rows as binary ``COPY ... FROM STDIN`` has them between `HEAD` and `END`.
 
     Args:
         arrays: The columns, of the same length.
@@ -51,10 +51,8 @@ def encode(arrays: list[pa.Array], kinds: list[str]) -> memoryview:
         for is_valid, array, kind in zip(valid, arrays, kinds, strict=True)
     ]
     sizes = sum(lengths, np.full(rows, 2 + 4 * len(arrays), np.int64))
-    ends = len(_HEAD) + np.cumsum(sizes)
-    out = np.empty(int(ends[-1]) + len(_END), np.uint8)
-    out[: len(_HEAD)] = np.frombuffer(_HEAD, np.uint8)
-    out[int(ends[-1]) :] = np.frombuffer(_END, np.uint8)
+    ends = np.cumsum(sizes)
+    out = np.empty(int(ends[-1]), np.uint8)
     places = ends - sizes
     _place(out, places, np.full(rows, len(arrays), ">i2"))
     places = places + 2
@@ -71,7 +69,7 @@ def encode(arrays: list[pa.Array], kinds: list[str]) -> memoryview:
             values = numbers(filled).astype(layout)
             _place(out, places[is_valid], values[is_valid])
         places = places + length
-    return memoryview(out)
+    return out.data
 
 
 def _lengths(array: pa.Array, kind: str) -> Any:

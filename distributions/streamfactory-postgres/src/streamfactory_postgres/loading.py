@@ -17,8 +17,8 @@ from streamfactory_postgres.connection import Connection, Connections
 
 ORDINAL: Final = "_ordinal"
 """Of staged tables: the number of a row within its attempt."""
-_PART: Final = 1 << 18
-"""Bytes that are sent at once."""
+_PART: Final = 8192
+"""Rows that are sent at once."""
 
 
 class Load:
@@ -73,11 +73,20 @@ class Load:
             self.target, _names(names), sql.SQL("binary" if is_binary else "csv")
         )
         batch = pa.RecordBatch.from_arrays(arrays, names=names)
-        data = binary.encode(arrays, kinds) if is_binary else columns.text_of(batch)
         cursor = self.connection.cursor()
         with cursor.copy(copy) as copying:
-            for start in range(0, len(data), _PART):
-                copying.write(data[start : start + _PART])
+            if is_binary:
+                copying.write(binary.HEAD)
+            # The server stores a part while the next one is made.
+            for start in range(0, len(rows), _PART):
+                part = batch.slice(start, _PART)
+                copying.write(
+                    binary.encode(part.columns, kinds)
+                    if is_binary
+                    else columns.text_of(part)
+                )
+            if is_binary:
+                copying.write(binary.END)
         if cursor.rowcount != len(rows):
             msg = f"PostgreSQL took {cursor.rowcount} of {len(rows)} rows"
             raise spi.CorruptData(msg)
