@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from streamfactory.spi import SchemaMismatch
+from streamfactory.spi.ddl import type_text
 
 if TYPE_CHECKING:
     from streamfactory.tables.table import Chunk, Commit, Piece
@@ -64,3 +65,29 @@ def with_columns(
             column = pa.repeat(pa.scalar(value, field.type), count)
         rows = rows.append_column(field, column)
     return rows
+
+
+def lacks_type(format: str, path: str, kind: pa.DataType) -> SchemaMismatch:
+    """The refusal of a column whose type tables of a format do not have.
+
+    Args:
+        format: With its article, as in "a Delta table".
+        path: Of the column, with dots.
+        kind: Its type.
+    """
+    types, cast = pa.types, "string"
+    if types.is_timestamp(kind):
+        cast = "timestamp" if kind.tz else "timestamp_ntz"
+    elif types.is_unsigned_integer(kind):
+        cast = {8: "int", 16: "int", 32: "bigint"}.get(kind.bit_width, "decimal(20,0)")
+    elif types.is_float16(kind):
+        cast = "float"
+    elif types.is_fixed_size_binary(kind):
+        cast = "binary"
+    elif types.is_fixed_size_list(kind):
+        cast = "array<...>"
+    elif types.is_time(kind) or types.is_duration(kind):
+        cast = "bigint"
+    what = f"column {path!r} is {type_text(kind)}, which {format} does not have"
+    remedy = f"declare it with the option schema, or cast it, to {cast}"
+    return SchemaMismatch(what, remedy=remedy)

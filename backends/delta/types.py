@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from streamfactory.spi import SchemaMismatch
-from streamfactory.spi.ddl import type_text
+from streamfactory.tables.columns import lacks_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -94,26 +94,5 @@ def _type(kind: pa.DataType, path: str) -> Any:
             "valueType": _type(kind.item_type, f"{path}.value"),
             "valueContainsNull": kind.item_field.nullable,
         }
-    what = f"column {path!r} is {type_text(kind)}, which a Delta table does not have"
-    raise SchemaMismatch(what, remedy=_remedy(kind))
-
-
-def _remedy(kind: pa.DataType) -> str:
-    """The cast that would do."""
-    types = pa.types
-    cast = "string"
-    if types.is_timestamp(kind):
-        cast = "timestamp" if kind.tz else _NTZ_TYPE
-    elif types.is_unsigned_integer(kind):
-        cast = {8: "smallint", 16: "int", 32: "bigint"}.get(
-            kind.bit_width, "decimal(20,0)"
-        )
-    elif types.is_float16(kind):
-        cast = "float"
-    elif types.is_fixed_size_binary(kind):
-        cast = "binary"
-    elif types.is_fixed_size_list(kind):
-        cast = "array<...>"
-    elif types.is_time(kind) or types.is_duration(kind):
-        cast = "bigint"
-    return f"declare it with the option schema, or cast it, to {cast}"
+    refused = lacks_type("a Delta table", path, kind)
+    raise refused

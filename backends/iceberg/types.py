@@ -29,7 +29,7 @@ from pyiceberg.types import (
 )
 
 from streamfactory.spi import SchemaMismatch
-from streamfactory.spi.ddl import type_text
+from streamfactory.tables.columns import lacks_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -104,22 +104,5 @@ def _type(kind: pa.DataType, path: str, ids: Iterator[int]) -> IcebergType:
             value_type=_type(kind.item_type, f"{path}.value", ids),
             value_required=not kind.item_field.nullable,
         )
-    what = f"column {path!r} is {type_text(kind)}, which an Iceberg table does not have"
-    raise SchemaMismatch(what, remedy=_remedy(kind))
-
-
-def _remedy(kind: pa.DataType) -> str:
-    """The cast that would do."""
-    types = pa.types
-    cast = "string"
-    if types.is_timestamp(kind):
-        cast = "timestamp" if kind.tz else "timestamp_ntz"
-    elif types.is_unsigned_integer(kind):
-        cast = {8: "int", 16: "int", 32: "bigint"}.get(kind.bit_width, "decimal(20,0)")
-    elif types.is_float16(kind):
-        cast = "float"
-    elif types.is_fixed_size_list(kind):
-        cast = "array<...>"
-    elif types.is_time(kind) or types.is_duration(kind):
-        cast = "bigint"
-    return f"declare it with the option schema, or cast it, to {cast}"
+    refused = lacks_type("an Iceberg table", path, kind)
+    raise refused

@@ -93,7 +93,7 @@ OWN_CLIENTS = {
     "spi/soundness": {"numpy", "pyarrow"},
     "backends/delta": {"deltalake"},
     "backends/hudi": {"fastavro", "hudi"},
-    "backends/iceberg": {"fastavro", "pyiceberg"},
+    "backends/iceberg": {"fastavro", "pyiceberg", "requests", "sqlalchemy"},
     "backends/kafka": {"confluent_kafka"},
     "backends/zeromq": {"zmq"},
     "decoders/avro": {"fastavro", "pyruhvro"},
