@@ -170,7 +170,8 @@ class Server:
             "port": str(self._port),
             "unix_socket_directories": "",
             "wal_level": "logical",
-            "max_connections": "200",
+            # The kit keeps the sinks of all attempts of a case open.
+            "max_connections": "1000",
             "shared_buffers": "32MB",
             # A restart finds all that was written; power may fail.
             "fsync": "off",
