@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 """What a function answers."""
+
+_TURNS: Final = 2
+"""Calls of one place that count."""
 
 _OUTSIDE: Final = re.compile(
     "commit|execute|executemany|fdatasync|fsync|link|mkdir|poll|produce|publish|recv"
@@ -66,9 +70,10 @@ class Moments:
         self.outside = 0
         """Those of them that reach the medium."""
         self.places: list[int] = []
-        """Of those, numbers of the first from each place: a function that places many
-        rows reaches the medium often, and the one that decides seldom."""
-        self._seen: set[tuple[tuple[CodeType, int], ...]] = set()
+        """Of those, numbers of the first two from each place: a function that places
+        many rows reaches the medium often, and the one that decides seldom. In front of
+        the second one, what happens in turns is done in part."""
+        self._seen: Counter[tuple[tuple[CodeType, int], ...]] = Counter()
         self._stay = threading.Event()
 
     def __enter__(self) -> Moments:
@@ -93,7 +98,7 @@ class Moments:
             strike: What is called, in the thread of that call.
         """
         self.calls = self.outside = 0
-        self.places, self._seen = [], set()
+        self.places, self._seen = [], Counter()
         self._moment, self._strike, self._active = moment, strike, True
         before = sys.getprofile()
         sys.setprofile(self._hook)
@@ -168,8 +173,8 @@ class Moments:
                 Moment(self.calls, outside=False),
                 Moment(self.outside, outside=True),
             )
-            if outside and (place := _place(frame)) not in self._seen:
-                self._seen.add(place)
+            if outside and self._seen[place := _place(frame)] < _TURNS:
+                self._seen[place] += 1
                 self.places.append(self.outside)
             self.calls += 1
             self.outside += outside

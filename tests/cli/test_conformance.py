@@ -151,7 +151,7 @@ def test_only_takes_names_patterns_and_rules(
     words = ("conformance", "memory", "--json")
     by_rule = streamfactory(*words, "--only", "m1").json["cases"]
     assert {case["rule"] for case in by_rule} == {"M1"}
-    by_letter = streamfactory(*words, "--only", "m*").json["cases"]
+    by_letter = streamfactory(*words, "--only", "m?").json["cases"]
     assert {case["rule"][0] for case in by_letter} == {"M"}
     assert len({case["rule"] for case in by_letter}) > 3
     both = streamfactory(*words, "--only", "m1", "--only", f"{ONE[:-3]}*").json["cases"]

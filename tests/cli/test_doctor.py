@@ -66,8 +66,9 @@ def test_each_problem_has_a_remedy(
     monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
     (catalogue / "broken.toml").write_text("[properties\n")
     (catalogue / "gone.toml").write_text(
-        "[properties]\nstreamType = 'file'\n'stream.file.path' = 'none'\n"
-        "'stream.file.topic.name' = 'gone'\n"
+        "[properties]\nstreamType = 'flight'\n'stream.flight.topic.name' = 'gone'\n"
+        "'stream.flight.location' = 'grpc://127.0.0.1:1'\n"
+        "'stream.flight.connection.timeout.millis' = '300'\n"
     )
     done = streamfactory("doctor", "--json")
     assert done.status == 1

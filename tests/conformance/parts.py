@@ -74,8 +74,7 @@ def check_live_writing(subject: Subject) -> None:
         "not claimed: durable",
         "not claimed: epoch_visibility",
         "not claimed: idempotent",
-        "CARRIES names nothing, or consumers answer typed rows",
-        "rows are not the bytes of messages",
+        "readers and writers use the two ends of a wire",
     }
 
 

@@ -252,10 +252,18 @@ def test_a_number_of_a_file_that_is_none_is_damage(
         read(path)
 
 
-@pytest.mark.parametrize("count", [0, 2, 100])
-def test_a_wrong_count_loses_and_doubles_no_row(path: Path, count: int) -> None:
-    changed(path, stats=json.dumps({"numRecords": count}))
+def test_a_count_of_no_rows_loses_and_doubles_none(path: Path) -> None:
+    changed(path, stats=json.dumps({"numRecords": 0}))
     assert sorted(i for i, *_ in read(path)) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("count", [2, 100])
+def test_a_file_with_fewer_rows_than_the_log_states_is_damage(
+    path: Path, count: int
+) -> None:
+    changed(path, stats=json.dumps({"numRecords": count}))
+    with pytest.raises(CorruptData, match=f"has 1 rows, not the {count} that"):
+        read(path)
 
 
 def test_fewer_rows_than_the_log_states_are_read_up_to_the_count(path: Path) -> None:

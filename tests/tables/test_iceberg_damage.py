@@ -280,7 +280,7 @@ def test_a_delete_file_with_nulls_or_other_columns_is_corrupt_data(
 
 def test_a_record_count_of_the_metadata_is_not_allocated(tmp_path: Path) -> None:
     fixture = Fixture("iceberg-mor", tmp_path)
-    state = fixture.show("delete")
+    fixture.show("delete")
 
     def change(entry: dict[str, Any]) -> None:
         if entry["data_file"]["content"] == 0:
@@ -290,11 +290,11 @@ def test_a_record_count_of_the_metadata_is_not_allocated(tmp_path: Path) -> None
         changed(manifest, change)
     tracemalloc.start()
     try:
-        rows = read(fixture.folder)
+        with pytest.raises(CorruptData, match=r"has \d rows, not the 2147483647 that"):
+            read(fixture.folder)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert sorted(row["id"] for row in rows) == [row["id"] for row in state.rows]
     assert peak < 1 << 28
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar, final
 from unittest.mock import patch
 
+from streamfactory.arrowlog import clocks
 from streamfactory.wiring.config.configure import configure
 from streamfactory.wiring.config.definition import from_mapping
 from streamfactory.wiring.plugins.manager import default_manager
@@ -90,7 +91,10 @@ def configured(properties: Mapping[str, str]) -> Configured:
 
 @contextmanager
 def numbered() -> Iterator[None]:
-    """Names that are the same whenever a topic is made."""
+    """Names and times that are the same whenever a topic is made."""
     numbers = iter(range(1, 1_000_000))
-    with patch.object(uuid, "uuid4", lambda: uuid.UUID(int=next(numbers), version=4)):
+    with (
+        patch.object(uuid, "uuid4", lambda: uuid.UUID(int=next(numbers), version=4)),
+        patch.object(clocks, "_machine", lambda: 1_790_000_000_000.0),
+    ):
         yield

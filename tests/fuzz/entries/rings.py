@@ -11,7 +11,7 @@ import pyarrow as pa
 from tests.fuzz import mutating
 from tests.fuzz.columns import batch_of
 from tests.fuzz.corpus import Seed
-from tests.fuzz.entries.base import VARIED, Entry
+from tests.fuzz.entries.base import VARIED, Entry, numbered
 
 from streamfactory.arrowlog import Epoch
 from streamfactory.backends.shm import layout
@@ -50,7 +50,8 @@ class ShmTopics(Entry):
         self._settings = Settings(capacity=_CAPACITY, patience=0.2)
         self._batch = batch_of(*self.COLUMNS)
         self._made = self.folder / "made"
-        self._folder = self._make(self._made)
+        with numbered():
+            self._folder = self._make(self._made)
         self._extents = {
             path.relative_to(self._made): _extents(path)
             for path in sorted(self._made.rglob("*"))
