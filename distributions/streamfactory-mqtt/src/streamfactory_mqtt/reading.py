@@ -106,9 +106,7 @@ class MqttConsumerFactory(spi.ConsumerFactory):
         Raises:
             StreamError: The broker cannot be used.
         """
-        if partition not in self.partitions:
-            msg = f"there are {len(self.partitions)} filters, and so many partitions"
-            raise spi.TopicNotFound(msg, partition=partition)
+        self._check(partition)
         with self._own():
             held = self._sessions.get(partition)
             if held is not None and held.error is not None:
@@ -127,6 +125,8 @@ class MqttConsumerFactory(spi.ConsumerFactory):
         Raises:
             StreamError: The broker cannot be used.
         """
+        for partition in partitions:
+            self._check(partition)
         with self._own():
             names = [session_name(subscription(self.config, p)) for p in partitions]
             kept = self._opened().fetch(names)
@@ -141,6 +141,11 @@ class MqttConsumerFactory(spi.ConsumerFactory):
                 partitions, states, strict=True
             )
         ]
+
+    def _check(self, partition: spi.Partition) -> None:
+        if partition not in self.partitions:
+            msg = f"there are {len(self.partitions)} filters, and so many partitions"
+            raise spi.TopicNotFound(msg, partition=partition)
 
     def _own(self) -> threading.Lock:
         """The lock of this process; a child that was forked has its own connections."""
