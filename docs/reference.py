@@ -58,6 +58,7 @@ from streamfactory.spark.pipelines.options import (
 from streamfactory.spark.versions import FEATURES
 from streamfactory.spi import Role, Unsupported
 from streamfactory.spi.hooks import BACKENDS, DECODERS
+from streamfactory.spi.references import FOLDERS
 from streamfactory.spi.metrics import LABELS, Metric
 from streamfactory.ui.settings import OPTIONS as PAGE_OPTIONS
 from streamfactory.wiring.config.describing import OptionRow, option_rows
@@ -279,6 +280,8 @@ def _prove() -> None:
     """Run the kit on each built-in; keep what came of it, and not how long it took."""
     # The cases provoke what is logged.
     logging.getLogger(OWN_DISTRIBUTION).addHandler(logging.NullHandler())
+    # Harnesses write keys of TLS and CURVE there.
+    os.environ.setdefault(FOLDERS, tempfile.gettempdir())
     for name in sorted(entry.name for entry in entry_points(group=BACKEND.group)):
         if name not in _own_names(BACKENDS):
             continue
