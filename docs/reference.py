@@ -58,8 +58,8 @@ from streamfactory.spark.pipelines.options import (
 from streamfactory.spark.versions import FEATURES
 from streamfactory.spi import Role, Unsupported
 from streamfactory.spi.hooks import BACKENDS, DECODERS
-from streamfactory.spi.references import FOLDERS
 from streamfactory.spi.metrics import LABELS, Metric
+from streamfactory.spi.references import FOLDERS
 from streamfactory.ui.settings import OPTIONS as PAGE_OPTIONS
 from streamfactory.wiring.config.describing import OptionRow, option_rows
 from streamfactory.wiring.config.guarantees import offline_verdict
