@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.pipelines.conftest import SINK
+from tests.pipelines.test_pipeline_letters import Messages
 from tests.proving.tiers import sample
 
 from streamfactory.spark.versions import ADMISSION
@@ -350,11 +351,10 @@ def name_of(process: int) -> str:
 def test_a_log_as_json_has_driver_java_and_python_workers(
     works: Works, start: Start, tmp_path: Path
 ) -> None:
-    works.topic("in").write(id=[1, 2])
+    # A field whose name differs in its case: readers warn of it.
+    Messages(works).write(b'{"id": 1}', b'{"ID": 2}')
     works.topic("out")
-    # A column of the framework that `file` cannot store: writers warn of it.
-    step = "sql = \"select id, map('a', cast('b' as binary)) as _headers from input\"\n"
-    path = works.pipeline(f'[[steps]]\nid = "a"\n{step}{SINK}')
+    path = works.pipeline(SINK)
     log = tmp_path / "spark.log"
     words = ("--log-format", "json", "--spark-log", log, "--master", "local[2]")
     status, text, err = ended(start(path, *words))
@@ -368,5 +368,5 @@ def test_a_log_as_json_has_driver_java_and_python_workers(
     ]
     java = [line for line in lines if "ts" in line]
     assert {"level", "msg", "logger"} <= set(java[0])
-    worker = next(line for line in lines if "_headers" in line.get("message", ""))
-    assert (worker["level"], worker["stream"]) == ("warning", "out")
+    worker = next(line for line in lines if "in the case" in line.get("message", ""))
+    assert (worker["level"], worker["logger"]) == ("warning", "streamfactory")
