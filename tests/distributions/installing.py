@@ -48,7 +48,18 @@ SERVERS: Final = {
         writes_once=False,
     ),
     "nats": Server("nats", "nats-server", ("nats-server",)),
-    "postgres": Server("psycopg", "initdb", ("postgresql-15", "libllvm14")),
+    "postgres": Server(
+        "psycopg",
+        "initdb",
+        (
+            "postgresql-15",
+            "libpq5",
+            "libldap-2.5-0",
+            "libicu72",
+            "libxml2",
+            "libllvm14",
+        ),
+    ),
     "redis": Server(
         "redis",
         "redis-server",

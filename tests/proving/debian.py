@@ -27,7 +27,9 @@ def environment_of(program: str, packages: tuple[str, ...]) -> dict[str, str]:
     with locked(cached(f"debian-{program}.lock")):
         if not root.is_dir():
             _unpack(packages, root)
-    folders = [root / "usr" / "sbin", root / "usr" / "bin"]
+    # Programs of versions that are installed side by side are below usr/lib.
+    own = sorted(found.parent for found in (root / "usr" / "lib").rglob(program))
+    folders = [root / "usr" / "sbin", root / "usr" / "bin", *own]
     path = os.pathsep.join([*map(str, folders), os.environ.get("PATH", "")])
     if shutil.which(program, path=path) is None:
         msg = f"the packages {', '.join(packages)} have no program {program}"

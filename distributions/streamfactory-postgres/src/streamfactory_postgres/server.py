@@ -213,7 +213,11 @@ def programs() -> Path:
     """
     found = shutil.which("initdb")
     if found is not None and shutil.which("postgres") is not None:
-        return Path(found).resolve().parent
+        folder = Path(found).resolve().parent
+        if os.geteuid() == 0 and not all(p.stat().st_mode & 1 for p in folder.parents):
+            msg = f"root starts the server as another user, who cannot enter {folder}"
+            raise Unavailable(msg)
+        return folder
     installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if not installed:
         msg = "the programs initdb and postgres are not installed (Debian: postgresql)"
