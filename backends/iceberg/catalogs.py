@@ -17,8 +17,11 @@ from pyiceberg.exceptions import (
 )
 
 from streamfactory.arrowlog.disk.rules import scheme_of
+from streamfactory.backends.iceberg.confined import confine, confining
+from streamfactory.backends.iceberg.metadata import DAMAGE
 from streamfactory.backends.iceberg.rules import is_embedded
-from streamfactory.spi import ConfigError, TopicNotFound
+from streamfactory.spi import ConfigError, FormatRefused, StreamError, TopicNotFound
+from streamfactory.tables.places import path_below
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -68,16 +71,31 @@ class TableCatalog:
 
         Raises:
             TopicNotFound: permanent; there is none.
+            FormatRefused: permanent; its metadata is damaged, too long, names code, or
+                is outside of the embedded catalog's folder.
         """
         catalog = self._catalog(create=False)
         if catalog is not None:
             with suppress(NoSuchTableError, NoSuchNamespaceError):
-                return catalog.load_table(self.name)
+                return self._checked(catalog)
         what = f"the catalog {self._config['catalog']!r} has no table {self.name!r}"
         if is_embedded(self._config):
             what = f"the warehouse {self._config['warehouse']!r} has no table "
             what += repr(self.name)
         raise TopicNotFound(what)
+
+    def _checked(self, catalog: Catalog) -> Table:
+        try:
+            table = catalog.load_table(self.name)
+        except StreamError:
+            raise
+        except DAMAGE as error:
+            what = f"the metadata of the table {self.name!r} is damaged: "
+            what += str(error).partition("\n")[0][:200]
+            raise FormatRefused(what) from error
+        if is_embedded(self._config):
+            path_below(str(_folder(self._config)), table.location())
+        return table
 
     def create(self, schema: Schema) -> None:
         """Create the table; no error if another process was first."""
@@ -113,20 +131,22 @@ class TableCatalog:
         from sqlalchemy import URL
         from sqlalchemy.exc import OperationalError
 
-        folder = Path(self._config["warehouse"]).absolute()
+        folder = _folder(self._config)
         database = folder / _DATABASE
         if create:
             folder.mkdir(parents=True, exist_ok=True)
         elif not database.exists():
             return None
         url = URL.create("sqlite", database=str(database), query={"timeout": _WAITS})
+        ours = confining(self._config["log.max.bytes"], str(folder))
         properties = self._config.client_properties("catalog") | {
             "uri": url.render_as_string(hide_password=False),
             "warehouse": f"file://{folder}",
         }
+        name = self._config["catalog"]
         for left in reversed(range(_RACES)):
             try:
-                return SqlCatalog(self._config["catalog"], **properties)
+                return confine(SqlCatalog(name, **properties, **ours), ours)
             except OperationalError:  # another process creates the same tables
                 if not left:
                     raise
@@ -140,9 +160,15 @@ class TableCatalog:
             local = f"file://{Path(place).absolute()}"
             given["warehouse"] = place if scheme_of(place) else local
         given |= config.client_properties("catalog")
+        ours = confining(config["log.max.bytes"], None)
         try:
-            return load_catalog(config["catalog"], **given)
+            return confine(load_catalog(config["catalog"], **given, **ours), ours)
         except (ValueError, ImportError) as error:
             what = f"the catalog {config['catalog']!r} cannot be opened: {error}"
             remedy = f"check stream.{config.type}.catalog.prop.*"
             raise ConfigError(what, stream=config.name, remedy=remedy) from error
+
+
+def _folder(config: StreamConfig) -> Path:
+    """The warehouse of the embedded catalog."""
+    return Path(config["warehouse"]).absolute()

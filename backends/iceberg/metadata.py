@@ -41,6 +41,17 @@ _AMBIGUOUS: Final = (
 _KEPT: Final = 64
 """Manifests that are kept, immutable as they are: plans and readers list the same."""
 
+DAMAGE: Final = (
+    ValidationError,
+    ValueError,
+    RecursionError,
+    AttributeError,
+    KeyError,
+    TypeError,
+)
+"""What parsing of damaged metadata raises: pydantic's errors are many, and each names
+the damage."""
+
 T = TypeVar("T")
 
 
@@ -181,27 +192,45 @@ class IcebergMetadata:
         return name
 
     def _parsed(self, path: str, content: bytes) -> TableMetadata:
-        if path.endswith(".gz") or ".gz." in path:
-            what = f"{path!r} of the table is compressed"
-            raise FormatRefused(
-                what, remedy="set write.metadata.compression-codec=none"
-            )
+        refuse_compressed(path)
         try:
             json.loads(content)
             metadata = TableMetadataUtil.parse_raw(content.decode())
-        # pydantic's errors are many, and each names the damage.
-        except (
-            ValidationError,
-            ValueError,
-            RecursionError,
-            AttributeError,
-            KeyError,
-            TypeError,
-        ) as error:
+        except DAMAGE as error:
             what = f"{path!r} of the table is damaged: {str(error).splitlines()[0]}"
             raise FormatRefused(what) from error
         check_version(metadata)
         return metadata
+
+
+def refuse_compressed(path: str) -> None:
+    """Refuse metadata that is inflated without a limit.
+
+    Raises:
+        FormatRefused: permanent.
+    """
+    if path.endswith(".gz") or ".gz." in path:
+        what = f"{path!r} of the table is compressed"
+        raise FormatRefused(what, remedy="set write.metadata.compression-codec=none")
+
+
+def checked_avro(path: str, whole: bytes, most: int) -> io.BytesIO:
+    """A file of Avro for pyiceberg, which is whole.
+
+    Its decoder trusts the lengths in a file: a damaged one ends the process, and a
+    truncated one is read as if it had fewer entries. Both decoders inflate blocks
+    without a limit.
+
+    Raises:
+        FormatRefused: permanent; see `check_avro_file`.
+        ValueError: It is damaged.
+    """
+    check_avro_file(path, whole, most)
+    content = io.BytesIO(whole)
+    for _ in fastavro.reader(content):
+        pass
+    content.seek(0)
+    return content
 
 
 def check_version(metadata: TableMetadata) -> None:
@@ -254,16 +283,5 @@ class _Input(InputFile):
         return self._files.exists(self.location)
 
     def open(self, seekable: bool = True) -> InputStream:
-        """The file, which is whole.
-
-        The decoder of pyiceberg trusts the lengths in a file: a damaged one ends the
-        process, and a truncated one is read as if it had fewer entries. Both decoders
-        inflate blocks without a limit.
-        """
         whole = self._files.read(self.location, self._most)
-        check_avro_file(self.location, whole, self._most)
-        content = io.BytesIO(whole)
-        for _ in fastavro.reader(content):
-            pass
-        content.seek(0)
-        return content
+        return checked_avro(self.location, whole, self._most)

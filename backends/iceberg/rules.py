@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 _EITHER: Final = "set table with warehouse or catalog.prop.uri, or path to read only"
 _OF_CATALOGS: Final = ("warehouse", "catalog")
-_CHOOSE: Final = frozenset(("type", "uri", "py-catalog-impl"))
+_CHOOSE: Final = frozenset(("type", "uri"))
 """Properties of pyiceberg that name a catalog."""
+_CODE: Final = ("py-catalog-impl", "py-io-impl")
+"""Properties of pyiceberg that name a class, which it imports."""
 
 
 def check_options(config: StreamConfig, role: Role | None) -> Iterator[Problem]:
@@ -37,6 +39,10 @@ def check_options(config: StreamConfig, role: Role | None) -> Iterator[Problem]:
 
 
 def _catalog_problems(config: StreamConfig) -> Iterator[Problem]:
+    for key in _CODE:
+        if key in config.client.get("catalog", {}):
+            what = "names code to be imported, which a configuration may not"
+            yield config.problem(f"catalog.prop.{key}", what, "omit it")
     if "path" in config:
         yield config.problem("path", "excludes table", "keep one of them")
     embedded = is_embedded(config)
