@@ -74,7 +74,7 @@ class RowQuery:
         self._source = _UNFILTERED if viewed else TABLE
         filtered = f'SELECT * FROM "{self._source}"'  # noqa: S608 - SQL of its user
         if where is not None:
-            # On lines of its own: a comment at its end would hide the bracket.
+            # On separate lines: a comment at its end would hide the bracket.
             filtered += f" WHERE (\n{where}\n)"
         self._sql = filtered if sql is None else sql
         self._view = filtered if viewed else None

@@ -285,7 +285,7 @@ def partition_texts(column: pa.Array, name: str) -> pa.Array:
         return column
     if pa.types.is_decimal(kind):
         found = column.dictionary_encode()
-        # Arrow's cast writes small ones with an exponent, which no other reader knows.
+        # Arrow's cast writes small ones with an exponent, which other readers refuse.
         texts = [format(value, "f") for value in found.dictionary.to_pylist()]
         return pa.array(texts, pa.string()).take(found.indices)
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_date(kind):
