@@ -10,7 +10,9 @@ streams and backends from calls that are recorded (``frames.py``), the table of
 conversions from the rules that convert rows (``conversion_reference.py``).
 
     python docs/reference.py          write
-    python docs/reference.py --prove  run the conformance kit first, and keep its proof
+    python docs/reference.py --prove [TYPE ...]
+                                      run the conformance kit first, on all types or
+                                      these, and keep its proofs
     python docs/reference.py --check  exit status 1 where a page has drifted
 """
 
@@ -71,7 +73,14 @@ from streamfactory.wiring.options.vocabulary import FRAMEWORK_OPTIONS
 from streamfactory.wiring.plugins.manager import OWN_DISTRIBUTION, default_manager
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        Callable,
+        Collection,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
 PAGES: Final = Path(__file__).parent
 PROOFS: Final = PAGES / "support"
@@ -276,14 +285,14 @@ def _claimed(role: str, claims: Mapping[str, Any] | None) -> str:
     return ", ".join(words) or "claims nothing"
 
 
-def _prove() -> None:
-    """Run the kit on each built-in; keep what came of it, and not how long it took."""
+def _prove(names: Collection[str]) -> None:
+    """Run the kit on built-ins; keep what came of it, and not how long it took."""
     # The cases provoke what is logged.
     logging.getLogger(OWN_DISTRIBUTION).addHandler(logging.NullHandler())
     # Harnesses write keys of TLS and CURVE there.
     os.environ.setdefault(FOLDERS, tempfile.gettempdir())
     for name in sorted(entry.name for entry in entry_points(group=BACKEND.group)):
-        if name not in _own_names(BACKENDS):
+        if name not in _own_names(BACKENDS) or (names and name not in names):
             continue
         subject = find_subject(name)
         with _server(name):
@@ -444,7 +453,7 @@ def generate(text: str) -> str:
 def main(arguments: list[str]) -> int:
     """Do what the arguments say; answers the exit status."""
     if "--prove" in arguments:
-        _prove()
+        _prove(arguments[arguments.index("--prove") + 1 :])
     drifted, used = [], set()
     for page in sorted(PAGES.rglob("*.md")):
         text = page.read_text(encoding="utf-8")

@@ -34,11 +34,6 @@ class DeltaHarness(TableHarness):
     def _location(self) -> str:
         return str(self._path)
 
-    def sink_properties(self) -> Mapping[str, str]:
-        """The configuration that writes: without an option of readers."""
-        found = self.properties()
-        return {key: found[key] for key in found if not key.endswith("interval.millis")}
-
     def create(self, partitions: int) -> None:
         self._path = self.folder / uuid.uuid4().hex
         self._table = self._created()

@@ -51,11 +51,6 @@ class IcebergHarness(TableHarness):
         """A configuration without a table."""
         return self._named(f"{_NAMESPACE}.none")
 
-    def sink_properties(self) -> Mapping[str, str]:
-        """The configuration that writes: without an option of readers."""
-        found = self.properties()
-        return {key: found[key] for key in found if not key.endswith("interval.millis")}
-
     def create(self, partitions: int) -> None:
         self._name = f"{_NAMESPACE}.t{uuid.uuid4().hex}"
         self._table = self._catalog.create_table(self._name, NUMBERS)
