@@ -105,13 +105,15 @@ class DeltaLog:
         commits, checkpoints = self.listed()
         newest = max(commits)
         first = newest
-        while first - 1 in commits:
+        # A listing may lack a commit that was added meanwhile, and have a later one.
+        while first and (first - 1 in commits or self.files.exists(_path(first - 1))):
             first -= 1
         if first > 0:
             # The state before the first commit that is left comes from a checkpoint.
             usable = [version for version in checkpoints if version >= first - 1]
             first = min(usable, default=newest)
-        return Oldest(first, first in commits, created=first == 0)
+        is_left = first in commits or self.files.exists(_path(first))
+        return Oldest(first, is_left, created=first == 0)
 
     def read(self, version: int) -> Actions:
         """The actions of a commit.

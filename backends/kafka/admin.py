@@ -22,7 +22,7 @@ from streamfactory.backends.kafka.clients import (
     refused,
 )
 from streamfactory.backends.kafka.errors import failure, is_passing
-from streamfactory.spi import ClosedError, TransientError
+from streamfactory.spi import ClosedError, PartialMetadata, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -59,13 +59,18 @@ class Admin:
         self._closed = False
 
     def call(
-        self, doing: str, ask: Callable[[AdminClient], Mapping[Any, Future[T]]]
+        self,
+        doing: str,
+        ask: Callable[[AdminClient], Mapping[Any, Future[T]]],
+        is_known: Callable[[T], bool] = lambda _: True,
     ) -> dict[Any, T]:
         """Send requests and wait for all results; transient failures are retried.
 
         Args:
             doing: The operation, for the error message.
             ask: Sends the requests.
+            is_known: False for a result without an answer, which is retried, too: the
+                client returns some while a leader moves.
 
         Raises:
             StreamError: Translated; names brokers and topic.
@@ -74,7 +79,12 @@ class Admin:
         while True:
             client, begun = self._open(), time.monotonic()
             try:
-                return self._answers(doing, client, ask(client), deadline)
+                found = self._answers(doing, client, ask(client), deadline)
+                unknown = [key for key, one in found.items() if not is_known(one)]
+                if unknown:
+                    msg = f"{doing}: the brokers have not answered for {unknown[0]}"
+                    raise PartialMetadata(msg)
+                return found  # noqa: TRY300
             except TransientError as error:
                 now = time.monotonic()
                 # Do not retry expensive requests faster than the broker can serve them.

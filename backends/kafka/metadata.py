@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import (
+    OFFSET_INVALID,
     TIMESTAMP_NOT_AVAILABLE,
     Consumer,
     ConsumerGroupTopicPartitions,
@@ -307,7 +308,7 @@ class KafkaMetadata(MetadataProvider):
                         found[number, tp.topic, tp.partition] = future
             return found
 
-        answers = self._admin.call(doing, ask)
+        answers = self._admin.call(doing, ask, lambda one: one.offset != OFFSET_INVALID)
         return [
             {p: answers[number, p.topic, p.id].offset for p in partitions}
             for number in range(len(wanted))

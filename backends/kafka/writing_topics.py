@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from confluent_kafka import (
+    OFFSET_INVALID,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -228,10 +229,14 @@ class WrittenTopics:
             answers = self._admin(next(iter(partitions))[0], seconds).list_offsets(
                 wanted, isolation_level=IsolationLevel[level], request_timeout=seconds
             )
-            return {
+            found = {
                 (where.topic, where.partition): answer.result(seconds).offset
                 for where, answer in answers.items()
             }
+            if OFFSET_INVALID in found.values():
+                # The client returns it, and no error, while a leader moves.
+                raise KafkaException(KafkaError(KafkaError._NO_OFFSET))
+            return found
 
         return self._retry(ask, deadline) if partitions else {}
 

@@ -17,6 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.tables.streams import table_properties
 
 import streamfactory
+from streamfactory.backends.delta.log import DeltaLog
 from streamfactory.spi import (
     CorruptData,
     DataLossError,
@@ -27,6 +28,8 @@ from streamfactory.spi import (
     TopicNotFound,
     Unsupported,
 )
+from streamfactory.tables.places import TableFiles
+from streamfactory.tables.storage import LocalFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -193,6 +196,28 @@ def test_a_cleaned_commit_is_a_loss_with_its_offset(table: Path) -> None:
     assert caught.value.earliest is not None
     assert caught.value.offset is not None
     assert caught.value.offset < caught.value.earliest
+
+
+@pytest.mark.parametrize("missed", [{1}, {1, 2}, {0, 1}])
+def test_a_listing_that_missed_new_commits_loses_none(
+    missed: set[int], table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder is listed in no order: it may have a later name, and no earlier one."""
+    append(table, 5)
+    append(table, 6)
+    listed = TableFiles.sizes
+
+    def sizes(files: TableFiles, folder: str) -> dict[str, int]:
+        found = listed(files, folder)
+        return {
+            n: found[n] for n in found if n[:20] not in {f"{m:020}" for m in missed}
+        }
+
+    whole = read(table, "earliest")
+    monkeypatch.setattr(TableFiles, "sizes", sizes)
+    log = DeltaLog(TableFiles(LocalFolder(str(table), links=False), "t"), 1 << 20)
+    assert log.oldest() == (0, True, True)
+    assert read(table, "earliest") == whole
 
 
 def test_paths_of_the_log_do_not_leave_the_table(tmp_path: Path) -> None:

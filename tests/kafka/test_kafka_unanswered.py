@@ -1,0 +1,91 @@
+"""Offsets that the client returns without an answer, as it does while leaders move."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import OFFSET_INVALID
+
+from streamfactory.backends.kafka.clients import Watch
+from streamfactory.backends.kafka.metadata import KafkaMetadata
+from streamfactory.backends.kafka.producing import Deadline
+from streamfactory.backends.kafka.writing_topics import WrittenTopics
+from streamfactory.spi import PartialMetadata, Partition
+from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.config.loading import load
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamfactory.spi import StreamConfig
+
+
+class Client:
+    """Answers requests for offsets, the next one each time."""
+
+    def __init__(self, *offsets: int) -> None:
+        self._offsets = iter(offsets)
+
+    def list_offsets(self, places: dict[Any, Any], **_: object) -> dict[Any, Any]:
+        answers: dict[Any, Future[Any]] = {place: Future() for place in places}
+        for answer in answers.values():
+            answer.set_result(SimpleNamespace(offset=next(self._offsets)))
+        return answers
+
+    def poll(self, _: float) -> None:
+        pass
+
+
+@pytest.fixture
+def config() -> StreamConfig:
+    given = {
+        "streamType": "kafka",
+        "stream.kafka.topic.name": "t",
+        "stream.kafka.broker.list": "127.0.0.1:1",
+        "stream.kafka.decoder.class.name": "raw",
+        "stream.kafka.connection.timeout.millis": "1000",
+    }
+    return load(from_mapping(given), "read").config
+
+
+def metadata_of(config: StreamConfig, offsets: Sequence[int]) -> KafkaMetadata:
+    metadata, client = KafkaMetadata(config, "test"), Client(*offsets)
+    metadata._admin._open = lambda: client  # type: ignore[assignment,method-assign,return-value]
+    return metadata
+
+
+@pytest.fixture
+def partition() -> Partition:
+    return Partition("t", 0)
+
+
+def test_offsets_are_asked_for_again(
+    config: StreamConfig, partition: Partition
+) -> None:
+    metadata = metadata_of(config, [OFFSET_INVALID, 7])
+    assert metadata.fetch_offsets_at(0, [partition]) == {partition: 7}
+
+
+def test_a_time_behind_all_messages_has_no_offset(
+    config: StreamConfig, partition: Partition
+) -> None:
+    assert metadata_of(config, [-1]).fetch_offsets_at(0, [partition]) == {
+        partition: None
+    }
+
+
+def test_none_is_made_of_a_missing_answer(
+    config: StreamConfig, partition: Partition
+) -> None:
+    metadata = metadata_of(config, [OFFSET_INVALID] * 100)
+    with pytest.raises(PartialMetadata, match="have not answered"):
+        metadata.fetch_offsets_at(0, [partition])
+
+
+def test_a_writer_asks_for_offsets_again() -> None:
+    topics, client = WrittenTopics(dict, Watch(), "broker"), Client(OFFSET_INVALID, 7)
+    topics._admin = lambda *_: client  # type: ignore[assignment,method-assign]
+    assert topics.begin(("t", 0), Deadline(5.0)) == 7
