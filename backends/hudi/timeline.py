@@ -96,7 +96,15 @@ class Timeline:
         names = self._files.entries(folder)[0]
         listed = self._listed
         if listed is None or listed[0] != (folder, names):
-            listed = ((folder, names), _listing(layout, folder, names))
+            # A folder is listed in no order: the first look may have an instant, and
+            # lack one that was completed before it. The second one has both.
+            again = self._files.entries(folder)[0]
+            whole = _listing(layout, folder, again)
+            seen = _listing(layout, folder, names).instants
+            whole = whole._replace(
+                instants=[i for i in whole.instants if seen and i.at <= seen[-1].at]
+            )
+            listed = (folder, names if again == names else None), whole
             self._listed = listed
         return listed[1]
 

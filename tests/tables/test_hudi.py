@@ -5,9 +5,11 @@ On tables that Hudi's own Spark bundle wrote, stepped from state to state.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +21,7 @@ import streamfactory
 from streamfactory.backends.hudi import merging
 from streamfactory.backends.hudi.harness import HudiHarness
 from streamfactory.backends.hudi.slices import Slice
+from streamfactory.backends.hudi.timeline import Timeline
 from streamfactory.spi import (
     ConfigError,
     CorruptData,
@@ -56,6 +59,34 @@ def read(
     ) as stream:
         rows = [row for batch in stream for row in batch.rows.to_pylist()]
         return rows, stream.position
+
+
+@pytest.mark.parametrize("name", ["hudi-cow", "hudi-mor-6"])
+def test_a_look_that_lacks_a_commit_loses_none(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder is listed in no order: it may have a later commit, and lack one."""
+    fixture = Fixture(name, tmp_path)
+    for state in fixture.states:
+        fixture.show(state.name)
+    files = TableFiles(LocalFolder(str(fixture.folder), links=False), "t")
+    before = Timeline(files, 1 << 24)
+    options = before.properties()
+    instants = before.listing(options).instants
+    assert len(instants) > 2
+    entries, looks = TableFiles.entries, itertools.count()
+
+    def racing(files: TableFiles, folder: str) -> tuple[list[str], list[str]]:
+        names, folders = entries(files, folder)
+        if next(looks) == 0:
+            names.remove(PurePath(instants[1].name).name)
+        return names, folders
+
+    monkeypatch.setattr(TableFiles, "entries", racing)
+    timeline = Timeline(files, 1 << 24)
+    first = timeline.listing(options).instants
+    assert first == instants[: len(first)]
+    assert timeline.listing(options).instants == instants
 
 
 def values(rows: list[dict[str, Any]], names: list[str]) -> list[dict[str, Any]]:
