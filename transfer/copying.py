@@ -134,7 +134,7 @@ class Copy(Closing):
         self._progress = ProgressGroup(source)
         self._acknowledger = Acknowledger(source)
         self._committed = False
-        """Whether a call of the source is under way."""
+        """Whether this run has committed rows: then positions are acknowledged."""
         self._position: Position | None = None
         self._rows = self._epochs = self._dead = 0
         self._losses: list[Loss] = []
@@ -307,10 +307,10 @@ class Copy(Closing):
             return
         if self._began is None:
             self._began = time.time()
-        rows, letters, offsets = route.apply(batch)
+        rows, letters = route.apply(batch)
         if letters is not None:
             assert diversion is not None
-            diversion.put(batch.partition, letters, offsets, batch.incarnation)
+            diversion.put(letters)
         self._write(epochs, rows, batch)
 
     def _write(self, epochs: Epochs, rows: pa.RecordBatch, batch: MessageBatch) -> None:

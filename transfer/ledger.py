@@ -93,7 +93,8 @@ class Ledger:
         for batch in batches_of(history):
             end = self._position.get(batch.partition, 0)
             letters = conform(batch.rows.select(_READ.names), _READ)
-            for offset, letter in zip(offsets_of(batch), _rows(letters), strict=True):
+            offsets = offsets_of(batch).to_pylist()
+            for offset, letter in zip(offsets, _rows(letters), strict=True):
                 if self._stream not in (None, letter["stream"]):
                     continue
                 tag = self._own(letter)
@@ -229,12 +230,12 @@ def batches_of(letters: Source) -> Generator[MessageBatch]:
         rotation.close()
 
 
-def offsets_of(batch: MessageBatch) -> list[int]:
+def offsets_of(batch: MessageBatch) -> pa.Array:
     """Return the offset of each row."""
     if batch.offsets is not None:
-        return list(batch.offsets.to_pylist())
+        return batch.offsets
     first = batch.first_offset or 0
-    return list(range(first, first + batch.num_rows))
+    return pa.arange(first, first + batch.num_rows)
 
 
 def _rows(letters: pa.RecordBatch) -> Iterator[dict[str, Any]]:

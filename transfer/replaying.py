@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypedDict, final
+from typing import TYPE_CHECKING, Final, final
 
 import pyarrow as pa
 
@@ -147,13 +147,6 @@ class _Ends:
         return ledger
 
 
-class _Finding(TypedDict):
-    """How types are found."""
-
-    allow_class_paths: bool
-    plugins: PluginManager | None
-
-
 def open_replay(
     letters: StreamDefinition,
     to: StreamDefinition,
@@ -183,8 +176,7 @@ def open_replay(
         SchemaMismatch: permanent; the stream does not contain dead letters.
         StreamError: Raised by either end.
     """
-    finding: _Finding = {"allow_class_paths": allow_class_paths, "plugins": plugins}
-    loading = partial(load, **finding)
+    loading = partial(load, allow_class_paths=allow_class_paths, plugins=plugins)
     met = Again()
     with ExitStack() as opened:
         ends = _open_ends(opened, letters, to, find, of, writer_id, loading)
@@ -241,8 +233,9 @@ def find_outstanding(
     Raises:
         StreamError: See `open_replay`.
     """
-    finding: _Finding = {"allow_class_paths": allow_class_paths, "plugins": plugins}
-    loading = partial(load, quiet=True, **finding)
+    loading = partial(
+        load, quiet=True, allow_class_paths=allow_class_paths, plugins=plugins
+    )
     met = Again()
     with ExitStack() as opened:
         ends = _open_ends(opened, letters, to, find, of, writer_id, loading)
