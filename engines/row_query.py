@@ -14,6 +14,7 @@ import pyarrow as pa
 from streamfactory.conversion.conform import empty_rows
 from streamfactory.engines.installing import load
 from streamfactory.spi import MisuseError, SchemaMismatch
+from streamfactory.spi.causes import first_line
 
 if TYPE_CHECKING:
     from datafusion import SessionContext
@@ -80,7 +81,7 @@ class RowQuery:
         try:
             planned = self._planned(empty_rows(schema))
         except Exception as error:
-            msg = f"the query cannot be planned: {_first_line(error)}"
+            msg = f"the query cannot be planned: {first_line(error)}"
             raise MisuseError(msg, remedy=_REMEDY) from error
         plan = planned.logical_plan()
         _check(plan, self._source)
@@ -99,7 +100,7 @@ class RowQuery:
         try:
             found = self._planned(rows).collect()
         except Exception as error:
-            msg = f"the query cannot be evaluated: {_first_line(error)}"
+            msg = f"the query cannot be evaluated: {first_line(error)}"
             raise SchemaMismatch(msg, remedy="use try_cast, or a condition") from error
         # Whether a column has nulls is known better with rows than in the plan.
         fitting = [
@@ -196,7 +197,3 @@ def _unchanged(plan: Any, names: frozenset[str]) -> frozenset[str]:
 def _refused(what: str) -> MisuseError:
     msg = f"the query is not a function of each row: {what}"
     return MisuseError(msg, remedy=_REMEDY)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0][:500] or type(error).__name__
