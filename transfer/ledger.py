@@ -25,10 +25,12 @@ from streamfactory.wiring.decoding.deadletters import DEAD_LETTER_SCHEMA, IDENTI
 from streamfactory.wiring.reading.following import read_from
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from streamfactory.spi import MessageBatch
     from streamfactory.wiring.reading.source import Source
+
+    Check = Callable[[], object]
 
 TAG: Final = "streamfactory.replay"
 """Header of a letter that failed again: JSON with ``writer``, the replay's writer id,
@@ -81,16 +83,17 @@ class Ledger:
         self._known.execute("CREATE TABLE known (key BLOB PRIMARY KEY) WITHOUT ROWID")
         self._known.execute("BEGIN")
 
-    def read(self, history: Source) -> None:
+    def read(self, history: Source, check: Check = lambda: None) -> None:
         """Read the letters before the position, and what failed again behind it.
 
         Args:
             history: The stream of dead letters, with the columns `READ`.
+            check: See `batches_of`.
 
         Raises:
             StreamError: Of the stream.
         """
-        for batch in batches_of(history):
+        for batch in batches_of(history, check):
             end = self._position.get(batch.partition, 0)
             letters = conform(batch.rows.select(_READ.names), _READ)
             offsets = offsets_of(batch).to_pylist()
@@ -214,8 +217,12 @@ def untagged(letters: pa.RecordBatch) -> pa.RecordBatch:
     return _with_headers(letters, [held or None for held in kept])
 
 
-def batches_of(letters: Source) -> Generator[MessageBatch]:
+def batches_of(letters: Source, check: Check = lambda: None) -> Generator[MessageBatch]:
     """Read a stream of dead letters from the earliest to the latest of now.
+
+    Args:
+        letters: The stream.
+        check: Called before each fetch, at least once in a second; raises to end.
 
     Raises:
         StreamError: Of the stream.
@@ -223,6 +230,7 @@ def batches_of(letters: Source) -> Generator[MessageBatch]:
     rotation = read_from(letters, start="earliest", default="earliest", follow=False)
     try:
         while not rotation.finished:
+            check()
             batch = rotation.next_batch(_TURN)
             if batch is not None and batch.num_rows:
                 yield batch

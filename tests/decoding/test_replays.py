@@ -21,6 +21,7 @@ from streamfactory.spi import (
     DecodeContext,
     Decoded,
     SchemaMismatch,
+    StreamTimeout,
     Summary,
 )
 from streamfactory.spi.hooks import DECODERS
@@ -480,3 +481,26 @@ def test_message_of_several_bad_rows_goes_back_once(streams: Streams) -> None:
     assert len(streams.rows("dead")) == 2
     assert replayed(streams, to="from").rows == 1
     assert [row["value"] for row in streams.rows("from")] == [b"x,1,x"] * 2
+
+
+def test_looking_for_outstanding_letters_ends_when_asked(letters: Streams) -> None:
+    get, calls, allowed = Catalogue().get, 0, 1000
+    msg = "too many letters"
+
+    def check() -> None:
+        nonlocal calls
+        calls += 1
+        if calls > allowed:
+            raise StreamTimeout(msg)
+
+    def look() -> None:
+        find_outstanding(
+            get("dead"), get("to"), get, check=check, plugins=letters.plugins
+        )
+
+    look()
+    assert calls >= 2  # for what was processed, and for the letters
+    for most in range(calls):
+        calls, allowed = 0, most
+        with pytest.raises(StreamTimeout, match=msg):
+            look()
