@@ -18,6 +18,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamfactory.conversion.conform import conform
 from streamfactory.spi import Partition, Position, headers_type
@@ -206,9 +207,10 @@ class Ledger:
 
 def untagged(letters: pa.RecordBatch) -> pa.RecordBatch:
     """Return letters with the headers that their messages had."""
-    headers = letters.column("headers").to_pylist()
-    if not any(header["key"] == TAG for held in headers for header in held or ()):
+    column = letters.column("headers")
+    if not pc.any(pc.equal(column.flatten().field("key"), TAG)).as_py():
         return letters
+    headers = column.to_pylist()
     kept = [
         None if held is None else [one for one in held if one["key"] != TAG]
         for held in headers
