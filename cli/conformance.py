@@ -161,42 +161,34 @@ def conformance_command(
         sys.path.append(str(Path.cwd()))
     if benchmark:
         return _measured(printer, name, harness)
+    if mutate is not None:
+        backend = _backend(name, harness, config)
+        chosen = [c for c in _chosen(all_cases(), only) if not (quick and c.slow)]
+        named = () if equivalents is None else read_equivalents(equivalents)
+        limits = (mutate, seed, time_limit, mutate_limit)
+        return mutated(printer, Plan(backend, chosen, harness, *limits, named))
     everything: list[Case[Any]]
     subject: Provable[Any]
     if decoder is not None:
-        everything = [*decoder_cases()]
-        subject = find_decoder(name, harness)
+        everything, subject = [*decoder_cases()], find_decoder(name, harness)
     else:
-        everything = [*all_cases()]
-        subject = backend = _backend(name, harness, config)
-        if mutate is not None:
-            chosen = [c for c in _chosen(everything, only) if not (quick and c.slow)]
-            named = () if equivalents is None else read_equivalents(equivalents)
-            limits = (mutate, seed, time_limit, mutate_limit)
-            return mutated(printer, Plan(backend, chosen, harness, *limits, named))
+        everything, subject = [*all_cases()], _backend(name, harness, config)
     cases = _chosen(everything, only)
     names = {case.name for case in everything}
     known = {} if waivers is None else read_waivers(waivers, names)
+    target = ["--decoder", subject.name] if decoder is not None else [subject.name]
     started = time.monotonic()
     with quiet_log():
+        announced = _announced(cases, printer)
         results = run(
-            subject,
-            cases=_announced(cases, printer),
-            quick=quick,
-            seed=seed,
-            time_limit=time_limit,
+            subject, cases=announced, quick=quick, seed=seed, time_limit=time_limit
         )
         found = tuple(waived(results, known))
     printer.progress("")
     seconds = time.monotonic() - started
-    target = ["--decoder", subject.name] if decoder is not None else [subject.name]
     command = _again(target, config, harness, seed)
     report = Report(subject.name, found, seconds, seed, command, subject.claims)
-    if output is not None:
-        _write(output, FORMATS[form](report))
-    lines = FORMATS[form if output is None else "text"](report).splitlines()
-    printer.show(to_plain(report), lines)
-    return Status.FAILED if report.failed else Status.FINE
+    return _shown(printer, report, form, output)
 
 
 def _refuse_combinations(
@@ -288,6 +280,15 @@ def quiet_log() -> Iterator[None]:
     finally:
         for handler, level in levels:
             handler.setLevel(level)
+
+
+def _shown(printer: Printer, report: Report, form: str, output: Path | None) -> Status:
+    """Print the report; with an output write it there, and print it as text."""
+    if output is not None:
+        _write(output, FORMATS[form](report))
+    lines = FORMATS[form if output is None else "text"](report).splitlines()
+    printer.show(to_plain(report), lines)
+    return Status.FAILED if report.failed else Status.FINE
 
 
 def _again(

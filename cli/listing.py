@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.metadata import PackageNotFoundError, distribution, version
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -92,18 +92,21 @@ def _document(info: PluginInfo) -> dict[str, Any]:
 
 def _lacks(info: PluginInfo) -> str | None:
     """The extra that a plug-in names and that is not installed whole."""
-    for entry in entry_points(group=info.group, name=info.name):
-        if entry.dist is None or entry.dist.name != info.distribution:
+    try:
+        owner = distribution(info.distribution or "")
+    except (PackageNotFoundError, ValueError):  # of no distribution
+        return None
+    entries = owner.entry_points.select(group=info.group, name=info.name)
+    extras = {extra for entry in entries for extra in entry.extras}
+    for text in owner.requires or () if extras else ():
+        needed, _, condition = text.partition(";")
+        extra, package = _EXTRA.search(condition), _PACKAGE.match(needed)
+        if package is None or extra is None or extra[1] not in extras:
             continue
-        for text in entry.dist.requires or ():
-            needed, _, condition = text.partition(";")
-            extra, package = _EXTRA.search(condition), _PACKAGE.match(needed)
-            if package is None or extra is None or extra[1] not in entry.extras:
-                continue
-            try:
-                version(package[0])
-            except PackageNotFoundError:
-                return f"{info.distribution}[{extra[1]}]"
+        try:
+            version(package[0])
+        except PackageNotFoundError:
+            return f"{info.distribution}[{extra[1]}]"
     return None
 
 

@@ -26,9 +26,9 @@ from streamfactory.engines.search.outputs import FORMATS, RowWriter
 from streamfactory.engines.search.row_filter import RowFilter
 from streamfactory.spi import TopicNotFound
 from streamfactory.wiring.config.loading import load
-from streamfactory.wiring.options.spool import PATH as SPOOL_PATH
 from streamfactory.wiring.reading.following import all_ended, read_from
 from streamfactory.wiring.reading.source import Source
+from streamfactory.wiring.receiving.embedded import receive_embedded
 
 if TYPE_CHECKING:
     import threading
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from streamfactory.cli.printing import Printer
     from streamfactory.engines.search.browsing import Matches
     from streamfactory.spi import MessageBatch, Partition, Position
+    from streamfactory.wiring.config.definition import StreamDefinition
     from streamfactory.wiring.config.settled import Configured
     from streamfactory.wiring.reading.rotation import Rotation
     from streamfactory.wiring.reading.starts import Start
@@ -140,27 +141,12 @@ def tail_command(
         raise click.UsageError(msg)
     if isinstance(printer, JsonPrinter):
         format = format or "json"
-    definition = one_definition(target, overrides)
-    configured = load(definition, "read", allow_class_paths=allow_class_paths)
-    printer.mask = configured.config.mask
     wide = bool(where or back)
-    read = configured
-    if wide:
-        # The expression and the order of messages need columns that may not be shown.
-        definition = definition.with_overrides(_WITH_METADATA)
-        read = load(definition, "read", allow_class_paths=allow_class_paths)
+    definition = one_definition(target, overrides)
+    configured, read = _configurations(definition, wide, allow_class_paths)
+    printer.mask = configured.config.mask
     with ExitStack() as stack:
-        source = Source(
-            read,
-            fields=None if wide else columns,
-            client_id="streamfactory-tail",
-        )
-        stack.callback(source.close)
-        if SPOOL_PATH in configured.config:
-            # Imported here: streams without a spool have no receiver.
-            from streamfactory.wiring.receiving.embedded import receive_embedded
-
-            receive_embedded(source, configured)
+        source = _opened(configured, read, None if wide else columns, stack)
         _refuse_unknown(source, partitions)
 
         def is_mine(partition: Partition) -> bool:
@@ -178,9 +164,8 @@ def tail_command(
         )
         stack.callback(rotation.close)
         names = _shown(configured, source, columns)
-        show = _shower(
-            pa.schema([source.schema.field(n) for n in names]), format, stack
-        )
+        schema = pa.schema([source.schema.field(name) for name in names])
+        show = _shower(schema, format, stack)
         rows = _Rows(source, rotation, matches, names, follow=not no_follow)
         # Not before: what opens a stream may wait long, and has no batch to finish.
         stop = stack.enter_context(draining())
@@ -188,6 +173,37 @@ def tail_command(
         if ended and not no_follow:
             printer.note("note", f"{configured.config.name}: {_end_of(rotation)}")
     return Status.FINE if ended or not no_follow else Status.INTERRUPTED
+
+
+def _configurations(
+    definition: StreamDefinition, wide: bool, allow_class_paths: bool
+) -> tuple[Configured, Configured]:
+    """The stream as it is configured, and as it is read.
+
+    Args:
+        definition: Of the stream.
+        wide: Whether an expression, or the order of messages, needs columns that are
+            not shown: then metadata and headers are read, too.
+        allow_class_paths: Whether it may name Python objects.
+    """
+    configured = load(definition, "read", allow_class_paths=allow_class_paths)
+    if not wide:
+        return configured, configured
+    definition = definition.with_overrides(_WITH_METADATA)
+    return configured, load(definition, "read", allow_class_paths=allow_class_paths)
+
+
+def _opened(
+    configured: Configured,
+    read: Configured,
+    fields: tuple[str, ...] | None,
+    stack: ExitStack,
+) -> Source:
+    """Open the source, and the receiver of a spool; the stack closes them."""
+    source = Source(read, fields=fields, client_id="streamfactory-tail")
+    stack.callback(source.close)
+    receive_embedded(source, configured)
+    return source
 
 
 def _last(

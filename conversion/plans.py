@@ -23,6 +23,7 @@ from streamfactory.conversion.arrays import (
 )
 from streamfactory.conversion.leaves import leaf_cast, leaf_refusal
 from streamfactory.spi import SchemaMismatch
+from streamfactory.spi.causes import first_line
 from streamfactory.spi.computing import pc
 from streamfactory.spi.ddl import type_text
 
@@ -75,7 +76,7 @@ class Place(NamedTuple):
             try:
                 return step(array)
             except _FAULTS as error:
-                self.refuse(str(error).splitlines()[0], error)
+                self.refuse(first_line(error), error)
 
         return convert
 

@@ -14,10 +14,9 @@ import pyarrow as pa
 from streamfactory.conversion.conform import empty_rows
 from streamfactory.engines.installing import load
 from streamfactory.spi import MisuseError, SchemaMismatch
+from streamfactory.spi.causes import first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from datafusion import SessionContext
 
 TABLE: Final = "rows"
@@ -82,12 +81,14 @@ class RowQuery:
         try:
             planned = self._planned(empty_rows(schema))
         except Exception as error:
-            raise _refused(error) from error
+            msg = f"the query cannot be planned: {first_line(error)}"
+            raise MisuseError(msg, remedy=_REMEDY) from error
         plan = planned.logical_plan()
         _check(plan, self._source)
         self.schema: pa.Schema = planned.schema()
         """Of what `apply` returns."""
-        self.computed = frozenset(_computed(plan, self.schema.names))
+        unchanged = _unchanged(plan, frozenset(schema.names))
+        self.computed = frozenset(self.schema.names) - unchanged
         """Names of columns that are not a column of the same name, unchanged."""
 
     def apply(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -99,7 +100,7 @@ class RowQuery:
         try:
             found = self._planned(rows).collect()
         except Exception as error:
-            msg = f"the query cannot be evaluated: {_first_line(error)}"
+            msg = f"the query cannot be evaluated: {first_line(error)}"
             raise SchemaMismatch(msg, remedy="use try_cast, or a condition") from error
         # Whether a column has nulls is known better with rows than in the plan.
         fitting = [
@@ -182,26 +183,17 @@ def _expressions(node: Any) -> list[Any]:
     return [node.predicate()] if hasattr(node, "predicate") else []
 
 
-def _computed(plan: Any, names: list[str]) -> Iterator[str]:
-    node = plan.to_variant()
-    if not hasattr(node, "projections"):
-        return
-    for name, one in zip(names, node.projections(), strict=True):
-        if one.variant_name() != "Column":
-            yield name
+def _unchanged(plan: Any, names: frozenset[str]) -> frozenset[str]:
+    """Which columns of the table a checked plan passes on under the same names."""
+    for node in plan.inputs():
+        names = _unchanged(node, names)
+    kind = plan.to_variant()
+    if not hasattr(kind, "projections"):
+        return names
+    columns = [one for one in kind.projections() if one.variant_name() == "Column"]
+    return names & {one.to_variant().name() for one in columns}
 
 
-def _refused(cause: object) -> MisuseError:
-    if isinstance(cause, MisuseError):
-        return cause
-    reason = _first_line(cause) if isinstance(cause, Exception) else str(cause)
-    what = (
-        "the query is not a function of each row"
-        if isinstance(cause, str)
-        else ("the query cannot be planned")
-    )
-    return MisuseError(f"{what}: {reason}", remedy=_REMEDY)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0][:500] or type(error).__name__
+def _refused(what: str) -> MisuseError:
+    msg = f"the query is not a function of each row: {what}"
+    return MisuseError(msg, remedy=_REMEDY)

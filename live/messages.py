@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from streamfactory import arrowipc as ipc
 from streamfactory.spi import CorruptData, MessageTooLarge
+from streamfactory.spi.causes import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -97,7 +98,7 @@ class Limits:
         try:
             return read()
         except (pa.ArrowException, ValueError, OSError, StopIteration) as error:
-            reason = (str(error) or type(error).__name__).splitlines()[0]
+            reason = first_line(error)
             msg = f"{what} cannot be decoded: {reason}"
             raise self.corrupt(msg) from error
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from streamfactory.conversion.leaves import leaf_cast, leaf_refusal
 from streamfactory.spi import FormatRefused, SchemaMismatch
+from streamfactory.spi.causes import first_line
 from streamfactory.spi.computing import pc
 from streamfactory.spi.ddl import type_text
 
@@ -419,7 +420,7 @@ class FileColumns:
         kinds = f"{type_text(have)}, and {type_text(want)} in the table"
         what = f"column {at!r} of {self._path!r} is {kinds}"
         if cause is not None:
-            what += f": {str(cause).splitlines()[0]}"
+            what += f": {first_line(cause)}"
         raise SchemaMismatch(what) from cause
 
 

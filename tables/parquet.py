@@ -10,6 +10,7 @@ import pyarrow as pa
 from streamfactory.arrowlog.disk.foreign import open_foreign
 from streamfactory.arrowlog.disk.pages import TAIL, footer_limits
 from streamfactory.spi import CorruptData
+from streamfactory.spi.causes import first_line
 from streamfactory.tables.errors import store_failure
 from streamfactory.tables.table import PieceGone
 
@@ -169,5 +170,5 @@ def _failed(path: str, error: Exception) -> StreamError:
     failure = store_failure(error, path)
     if failure is not None:
         return failure
-    what = f"the data file {path!r} cannot be read: {str(error).splitlines()[0]}"
+    what = f"the data file {path!r} cannot be read: {first_line(error)}"
     return CorruptData(what, remedy="restore the file from a copy")

@@ -19,10 +19,7 @@ class Converted(NamedTuple):
     rows: pa.RecordBatch
     """As the sink is to have them."""
     letters: pa.RecordBatch | None = None
-    """Dead letters, as they are to be kept."""
-    offsets: pa.Array | None = None
-    """The offset, in the source, of the row behind each of them, by which those are
-    dropped that were committed before a restart; None if none was."""
+    """Dead letters, as they are to be kept, none of which is committed already."""
 
 
 class Conversion(Protocol):

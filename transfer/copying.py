@@ -7,21 +7,16 @@ checkpoint are copied again.
 
 from __future__ import annotations
 
-import re
 import time
-import zlib
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.spi import (
-    Checkpoint,
-    EpochMarkerLost,
     Finished,
     Guarantee,
     IncarnationChanged,
     Position,
-    PositionRefused,
     SchemaMismatch,
     StreamError,
     TransientError,
@@ -29,6 +24,7 @@ from streamfactory.spi import (
 )
 from streamfactory.spi.claims import combine
 from streamfactory.transfer.conversion import Queried, Route
+from streamfactory.transfer.positions import CopyPositions
 from streamfactory.wiring.config.guarantees import check_guarantee
 from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.core.guard import log
@@ -52,7 +48,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.engines.row_query import RowQuery
-    from streamfactory.spi import CheckpointStore, LastCommit, Loss, MessageBatch
+    from streamfactory.spi import CheckpointStore, Loss, MessageBatch
     from streamfactory.transfer.conversion import Conversion
     from streamfactory.wiring.reading.rotation import Rotation
     from streamfactory.wiring.reading.source import Source
@@ -62,7 +58,6 @@ _ANOTHER: Final = (
     "copy another stream of this name with another `writer_id=`; "
     "if the topic was recreated, set `out.of.range` to earliest or latest"
 )
-_INSTANCE: Final = "0-of-1"
 _TURN: Final = 0.2
 """Maximum seconds of one fetch, and so of the reaction to a stop."""
 
@@ -123,18 +118,16 @@ class Copy(Closing):
         """Whether this copy created the sink's topic."""
         self._source = source
         self._sink = sink
-        self._store = checkpoints
-        self._group = _file_name(writer_id)
+        self._positions = CopyPositions(sink, writer_id, checkpoints)
         self._carried = carried
         self._letters = letters
         self._convert = convert
         self._query = query
         self._diversion: Diversion | None = None
-        self._generation = 0
         self._progress = ProgressGroup(source)
         self._acknowledger = Acknowledger(source)
         self._committed = False
-        """Whether a call of the source is under way."""
+        """Whether this run has committed rows: then positions are acknowledged."""
         self._position: Position | None = None
         self._rows = self._epochs = self._dead = 0
         self._losses: list[Loss] = []
@@ -208,8 +201,7 @@ class Copy(Closing):
             last.callback(self._source.close)
             if self._letters is not None:
                 last.callback(self._letters.close)
-            if self._store is not None:
-                last.callback(self._store.close)
+            last.callback(self._positions.close)
 
     def _pass(
         self, stop: threading.Event, *, follow: bool, on_progress: Callable[[int], None]
@@ -225,7 +217,7 @@ class Copy(Closing):
             )
             stack.callback(epochs.close)
             self._begin_letters(stack)
-            self._position = self._stands_at(epochs.last)
+            self._position = self._positions.load(epochs.last, self._position)
             if self._position is not None:
                 # The last run may have ended between commit and acknowledgement.
                 self._acknowledge(self._position)
@@ -307,10 +299,10 @@ class Copy(Closing):
             return
         if self._began is None:
             self._began = time.time()
-        rows, letters, offsets = route.apply(batch)
+        rows, letters = route.apply(batch)
         if letters is not None:
             assert diversion is not None
-            diversion.put(batch.partition, letters, offsets, batch.incarnation)
+            diversion.put(letters)
         self._write(epochs, rows, batch)
 
     def _write(self, epochs: Epochs, rows: pa.RecordBatch, batch: MessageBatch) -> None:
@@ -347,15 +339,12 @@ class Copy(Closing):
             before = self._diversion.rows
             self._diversion.commit(position)
             self._dead += self._diversion.rows - before
-        if rows or self._remembered:
+        if rows or self._positions.remembered:
             with self._reported(epochs, position):
                 epochs.commit(position)
             self._epochs += bool(rows)
             self._rows += rows
-        if self._store is not None:
-            checkpoint = Checkpoint(position, self._generation + 1)
-            self._store.save(self._group, _INSTANCE, checkpoint)
-            self._generation += 1
+        self._positions.save(position)
         self._position = position
         self._progress.publish(position)
         if rows:
@@ -393,35 +382,6 @@ class Copy(Closing):
         if self._sink.claims.durable:
             self._acknowledger.acknowledge(position)
 
-    def _stands_at(self, last: LastCommit | None) -> Position | None:
-        """Return the committed position; None for the first run."""
-        name = self._sink.config.name
-        saved = None
-        if self._store is not None:
-            saved = self._store.load(self._group).get(_INSTANCE)
-        if saved is not None:
-            self._generation = max(self._generation, saved.generation)
-        if last is not None:
-            if last.source_position is None:
-                msg = (
-                    f"writer id {self.writer_id!r} was used by a writer other than copy"
-                )
-                raise PositionRefused(msg, stream=name, remedy="use another writer id")
-            return last.source_position
-        if self._remembered and (saved is not None or self._position is not None):
-            msg = f"the sink has forgotten writer id {self.writer_id!r}"
-            remedy = (
-                "check the rows in the sink, then use another writer id, or "
-                "delete the checkpoint to copy again from the start"
-            )
-            raise EpochMarkerLost(msg, stream=name, remedy=remedy)
-        return self._position if saved is None else saved.position
-
-    @property
-    def _remembered(self) -> bool:
-        """Whether the sink stores the position of its writer."""
-        return self._sink.claims.idempotent
-
     def _end_pass(self, rotation: Rotation) -> None:
         rotation.close()
         self._losses += rotation.counters.losses
@@ -432,7 +392,7 @@ class Copy(Closing):
         if self._letters is not None:
             parts.append(self._letters.guarantee(writer_id=self.writer_id))
         verdict = combine(*parts)
-        if not self._remembered and self._store is None:
+        if not self._positions.stored:
             reason = "the position is not stored, so a new run copies all rows again"
             verdict = combine(verdict, Verdict(Guarantee.AT_LEAST_ONCE, (reason,)))
         return check_guarantee("copy", verdict, [source.config, sink.config])
@@ -483,9 +443,3 @@ def _explained() -> Iterator[None]:
     except IncarnationChanged as error:
         error.remedy = _ANOTHER
         raise
-
-
-def _file_name(writer_id: str) -> str:
-    """Return a folder name that is unique to the writer."""
-    readable = re.sub("[^A-Za-z0-9._-]+", "-", writer_id).strip("-._")[:80]
-    return f"w-{readable}-{zlib.crc32(writer_id.encode()):08x}"

@@ -18,6 +18,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamfactory.conversion.conform import conform
 from streamfactory.spi import Partition, Position, headers_type
@@ -25,10 +26,12 @@ from streamfactory.wiring.decoding.deadletters import DEAD_LETTER_SCHEMA, IDENTI
 from streamfactory.wiring.reading.following import read_from
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from streamfactory.spi import MessageBatch
     from streamfactory.wiring.reading.source import Source
+
+    Check = Callable[[], object]
 
 TAG: Final = "streamfactory.replay"
 """Header of a letter that failed again: JSON with ``writer``, the replay's writer id,
@@ -81,19 +84,21 @@ class Ledger:
         self._known.execute("CREATE TABLE known (key BLOB PRIMARY KEY) WITHOUT ROWID")
         self._known.execute("BEGIN")
 
-    def read(self, history: Source) -> None:
+    def read(self, history: Source, check: Check = lambda: None) -> None:
         """Read the letters before the position, and what failed again behind it.
 
         Args:
             history: The stream of dead letters, with the columns `READ`.
+            check: See `batches_of`.
 
         Raises:
             StreamError: Of the stream.
         """
-        for batch in batches_of(history):
+        for batch in batches_of(history, check):
             end = self._position.get(batch.partition, 0)
             letters = conform(batch.rows.select(_READ.names), _READ)
-            for offset, letter in zip(offsets_of(batch), _rows(letters), strict=True):
+            offsets = offsets_of(batch).to_pylist()
+            for offset, letter in zip(offsets, _rows(letters), strict=True):
                 if self._stream not in (None, letter["stream"]):
                     continue
                 tag = self._own(letter)
@@ -202,9 +207,10 @@ class Ledger:
 
 def untagged(letters: pa.RecordBatch) -> pa.RecordBatch:
     """Return letters with the headers that their messages had."""
-    headers = letters.column("headers").to_pylist()
-    if not any(header["key"] == TAG for held in headers for header in held or ()):
+    column = letters.column("headers")
+    if not pc.any(pc.equal(column.flatten().field("key"), TAG)).as_py():
         return letters
+    headers = column.to_pylist()
     kept = [
         None if held is None else [one for one in held if one["key"] != TAG]
         for held in headers
@@ -213,8 +219,12 @@ def untagged(letters: pa.RecordBatch) -> pa.RecordBatch:
     return _with_headers(letters, [held or None for held in kept])
 
 
-def batches_of(letters: Source) -> Generator[MessageBatch]:
+def batches_of(letters: Source, check: Check = lambda: None) -> Generator[MessageBatch]:
     """Read a stream of dead letters from the earliest to the latest of now.
+
+    Args:
+        letters: The stream.
+        check: Called before each fetch, at least once in a second; raises to end.
 
     Raises:
         StreamError: Of the stream.
@@ -222,6 +232,7 @@ def batches_of(letters: Source) -> Generator[MessageBatch]:
     rotation = read_from(letters, start="earliest", default="earliest", follow=False)
     try:
         while not rotation.finished:
+            check()
             batch = rotation.next_batch(_TURN)
             if batch is not None and batch.num_rows:
                 yield batch
@@ -229,12 +240,12 @@ def batches_of(letters: Source) -> Generator[MessageBatch]:
         rotation.close()
 
 
-def offsets_of(batch: MessageBatch) -> list[int]:
+def offsets_of(batch: MessageBatch) -> pa.Array:
     """Return the offset of each row."""
     if batch.offsets is not None:
-        return list(batch.offsets.to_pylist())
+        return batch.offsets
     first = batch.first_offset or 0
-    return list(range(first, first + batch.num_rows))
+    return pa.arange(first, first + batch.num_rows)
 
 
 def _rows(letters: pa.RecordBatch) -> Iterator[dict[str, Any]]:

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from streamfactory.spi import MisuseError, StorageFailed, Unsupported
+from streamfactory.spi.causes import first_line
 from streamfactory.wiring.core.durable import sync_folder
 
 if TYPE_CHECKING:
@@ -299,7 +300,7 @@ class Output:
             try:
                 yield
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                reason = str(error).splitlines()[0]
+                reason = first_line(error)
                 msg = (
                     f"format {self._outputs.format} does not support these "
                     f"columns: {reason}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypedDict, final
+from typing import TYPE_CHECKING, Final, final
 
 import pyarrow as pa
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from streamfactory.spi import Partition, Position
     from streamfactory.transfer.conversion import Conversion
+    from streamfactory.transfer.ledger import Check
     from streamfactory.wiring.config.definition import StreamDefinition
     from streamfactory.wiring.config.settled import Configured
     from streamfactory.wiring.plugins.manager import PluginManager
@@ -136,22 +137,17 @@ class _Ends:
     def name(self) -> str | None:
         return None if self.stream is None else self.stream.name
 
-    def open_ledger(self, history: Source, position: Position | None) -> Ledger:
+    def open_ledger(
+        self, history: Source, position: Position | None, check: Check = lambda: None
+    ) -> Ledger:
         """Read what was processed before a position; the caller closes the result."""
         ledger = Ledger(self.writer_id, self.name, position, whole=self.whole)
         try:
-            ledger.read(history)
+            ledger.read(history, check)
         except BaseException:
             ledger.close()
             raise
         return ledger
-
-
-class _Finding(TypedDict):
-    """How types are found."""
-
-    allow_class_paths: bool
-    plugins: PluginManager | None
 
 
 def open_replay(
@@ -183,8 +179,7 @@ def open_replay(
         SchemaMismatch: permanent; the stream does not contain dead letters.
         StreamError: Raised by either end.
     """
-    finding: _Finding = {"allow_class_paths": allow_class_paths, "plugins": plugins}
-    loading = partial(load, **finding)
+    loading = partial(load, allow_class_paths=allow_class_paths, plugins=plugins)
     met = Again()
     with ExitStack() as opened:
         ends = _open_ends(opened, letters, to, find, of, writer_id, loading)
@@ -220,6 +215,7 @@ def find_outstanding(
     on_letters: Callable[[Partition, pa.RecordBatch, pa.Array, pa.Array], None] = (
         lambda *_: None
     ),
+    check: Check = lambda: None,
     allow_class_paths: bool = False,
     plugins: PluginManager | None = None,
 ) -> Outstanding | None:
@@ -235,14 +231,17 @@ def find_outstanding(
         writer_id: Writer id.
         on_letters: Called with the partition, dead letters, the offset of each, and
             which of them would be processed.
+        check: Called at least once in a second, and before each batch is read; raises
+            to end the call. The letters are read twice.
         allow_class_paths: Whether configurations may name Python objects.
         plugins: Where types are found.
 
     Raises:
         StreamError: See `open_replay`.
     """
-    finding: _Finding = {"allow_class_paths": allow_class_paths, "plugins": plugins}
-    loading = partial(load, quiet=True, **finding)
+    loading = partial(
+        load, quiet=True, allow_class_paths=allow_class_paths, plugins=plugins
+    )
     met = Again()
     with ExitStack() as opened:
         ends = _open_ends(opened, letters, to, find, of, writer_id, loading)
@@ -252,10 +251,11 @@ def find_outstanding(
         opened.callback(sink.close)
         history = Source(loading(letters, "read"), fields=READ)
         opened.callback(history.close)
-        ledger = ends.open_ledger(history, sink.last_position(ends.writer_id))
+        position = sink.last_position(ends.writer_id)
+        ledger = ends.open_ledger(history, position, check)
         opened.callback(ledger.close)
         unresolved = 0
-        for batch in batches_of(ends.source):
+        for batch in batches_of(ends.source, check):
             found, places = own_letters(batch, ends.name, met)
             due = ledger.due(batch.partition, found, places)
             unresolved += due.true_count

@@ -306,8 +306,7 @@ def own_letters(
         CorruptData: data_loss; a row is not a dead letter.
     """
     rows = batch.rows.select(_LETTERS.names)
-    letters = conform(rows, _LETTERS)
-    places = pa.array(offsets_of(batch), pa.int64())
+    letters, places = conform(rows, _LETTERS), offsets_of(batch)
     _check(letters, places, batch.partition)
     if stream is None:
         return letters, places

@@ -57,10 +57,6 @@ def outstanding(
     def show(
         partition: Partition, letters: pa.RecordBatch, places: pa.Array, due: pa.Array
     ) -> None:
-        if time.monotonic() > deadline:
-            msg = f"the dead letters could not all be read within {_SECONDS:g} s"
-            remedy = "replay them on the command line"
-            raise StreamTimeout(msg, stream=name, remedy=remedy)
         unresolved = due.to_pylist()
         chosen = [at for at, one in enumerate(unresolved) if every or one]
         for at in chosen[-ROWS:] if last else chosen[: ROWS - len(shown)]:
@@ -69,12 +65,19 @@ def outstanding(
             fields["row_place"] = f"{places[at].as_py()} of {partition}"
             shown.append({**fields, "resolved": not unresolved[at]})
 
+    def check() -> None:
+        if time.monotonic() > deadline:
+            msg = f"the dead letters could not all be read within {_SECONDS:g} s"
+            remedy = "replay them on the command line"
+            raise StreamTimeout(msg, stream=name, remedy=remedy)
+
     found = find_outstanding(
         definition,
         catalogue.get(to),
         catalogue.get,
         of=catalogue.get(of) if of else None,
         on_letters=show,
+        check=check,
     )
     counts = {} if found is None else plain(found)
     document = {**counts, "to": to, "letters": list(shown)}

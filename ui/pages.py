@@ -231,19 +231,14 @@ def _letters_page() -> str:
     """Unresolved dead letters of a stream, or all; undecoded, those of a partition."""
     name, to = stream_name(), request.args.get("to", "")
     last, every = request.args.get("end") != "first", request.args.get("show") == "all"
-    known = Answer()
-    if request.args.get("as") != "raw":
+    raw, known = request.args.get("as") == "raw", Answer()
+    if not raw:
         known = site().lookups.ask(
             ("outstanding", name, to, every, last),
             partial(outstanding, name, to, every=every, last=last),
             large=True,
         )
         note([known])
-    return _sample_page("dead_letters.html", last=last, known=known, to=to, every=every)
-
-
-def _sample_page(template: str, *, last: bool, **more: Any) -> str:
-    name, raw = stream_name(), request.args.get("as") == "raw"
     answer = _ask({"partitions": partial(partitions, name)}, name)["partitions"]
     found = _value(answer, "partitions")
     chosen = _chosen(found)
@@ -257,7 +252,7 @@ def _sample_page(template: str, *, last: bool, **more: Any) -> str:
         )
     note([shown])
     return render_template(
-        template,
+        "dead_letters.html",
         stream=name,
         state=answer,
         partitions=found[:PAGE],
@@ -267,7 +262,9 @@ def _sample_page(template: str, *, last: bool, **more: Any) -> str:
         answer=shown,
         letters=_letters(answer=shown, newest_first=last),
         names=catalogue().names(),
-        **more,
+        known=known,
+        to=to,
+        every=every,
     )
 
 

@@ -21,6 +21,7 @@ from streamfactory.backends.iceberg.confined import confine, confining
 from streamfactory.backends.iceberg.metadata import DAMAGE
 from streamfactory.backends.iceberg.rules import is_embedded
 from streamfactory.spi import ConfigError, FormatRefused, StreamError, TopicNotFound
+from streamfactory.spi.causes import first_line
 from streamfactory.tables.places import path_below
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class TableCatalog:
             raise
         except DAMAGE as error:
             what = f"the metadata of the table {self.name!r} is damaged: "
-            what += str(error).partition("\n")[0][:200]
+            what += first_line(error, 200)
             raise FormatRefused(what) from error
         if is_embedded(self._config):
             path_below(str(_folder(self._config)), table.location())

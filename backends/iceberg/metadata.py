@@ -21,6 +21,7 @@ from streamfactory.spi import (
     StreamError,
     Unsupported,
 )
+from streamfactory.spi.causes import first_line
 from streamfactory.tables import Kept, check_avro_file, missing_table, path_below
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ class IcebergMetadata:
             except (StreamError, OSError):
                 raise
             except Exception as error:  # of two Avro libraries, and of pyiceberg
-                cause = str(error).partition("\n")[0][:200] or type(error).__name__
+                cause = first_line(error, 200)
                 what = f"{path!r} of the table's metadata is damaged: {cause}"
                 raise CorruptData(what) from error
             cache.add(path, kept)
@@ -197,7 +198,7 @@ class IcebergMetadata:
             json.loads(content)
             metadata = TableMetadataUtil.parse_raw(content.decode())
         except DAMAGE as error:
-            what = f"{path!r} of the table is damaged: {str(error).splitlines()[0]}"
+            what = f"{path!r} of the table is damaged: {first_line(error)}"
             raise FormatRefused(what) from error
         check_version(metadata)
         return metadata

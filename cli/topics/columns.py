@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from streamfactory.cli.results import table
 from streamfactory.spi import ConfigError, FormatRefused, StorageFailed, envelope_schema
+from streamfactory.spi.causes import first_line
 from streamfactory.spi.ddl import to_ddl
 
 if TYPE_CHECKING:
@@ -84,8 +85,7 @@ def schema_of_file(name: str) -> pa.Schema:
             else:
                 found = pa.ipc.open_stream(file).schema
     except pa.ArrowInvalid as error:
-        reason = str(error).splitlines()[0]
-        msg = f"{name} is neither Arrow nor Parquet: {reason}"
+        msg = f"{name} is neither Arrow nor Parquet: {first_line(error)}"
         raise FormatRefused(msg, remedy="give a file that is") from error
     except OSError as error:
         msg = f"{name} cannot be read: {error.strerror or error}"

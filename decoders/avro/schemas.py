@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import fastavro
 import pyarrow as pa
 
+from streamfactory.spi.causes import first_line
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -130,11 +132,7 @@ def parse(
         msg = "the schema is nested too deeply"
         raise SchemaRefused(msg) from None
     except Exception as error:  # fastavro raises many types of errors
-        what = (
-            str(error).splitlines()[0][:200]
-            if str(error)
-            else "the schema is incomplete"
-        )
+        what = first_line(error, 200) if str(error) else "the schema is incomplete"
         msg = f"not an Avro schema: {what}"
         raise SchemaRefused(msg) from error
     if node.kind == "record":

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.message import DecodeError
 
+from streamfactory.spi.causes import first_line
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -119,7 +121,7 @@ def _pool(files: Mapping[str, Any]) -> Any:
         try:
             pool.Add(file)
         except TypeError as error:
-            what = str(error).splitlines()[0][:200]
+            what = first_line(error, 200)
             msg = f"the descriptor of {name!r} is invalid: {what}"
             raise DescriptorRefused(msg) from error
 

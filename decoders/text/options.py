@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from streamfactory.decoders.columns.options import shared_options, text_problem
 from streamfactory.spi import BOOLEAN, Option, OptionType
 from streamfactory.spi.arrowjson import parse_schema
+from streamfactory.spi.causes import first_line
 from streamfactory.spi.ddl import type_text
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def groups(pattern: str) -> Sequence[str]:
         # Matching an empty column yields the type, whose fields are the groups.
         kind = pc.extract_regex(pa.array([], pa.string()), pattern).type
     except pa.ArrowInvalid as error:
-        reason = str(error).splitlines()[0]
+        reason = first_line(error)
         msg = f"is not an RE2 regular expression with named groups: {reason}"
         raise ValueError(msg) from None
     names = [field.name for field in kind]

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from streamfactory.engines.search.columns import json_text
 from streamfactory.spi import Unsupported
+from streamfactory.spi.causes import first_line
 from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.core.values import encode_base64, plain_members
 
@@ -107,6 +108,5 @@ def _is_nested(kind: pa.DataType) -> bool:
 
 
 def _unsupported(format: str, error: Exception) -> Unsupported:
-    reason = str(error).partition("\n")[0]
-    msg = f"format {format} does not support these columns: {reason}"
+    msg = f"format {format} does not support these columns: {first_line(error)}"
     return Unsupported(msg, remedy="use json")

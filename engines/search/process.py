@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, Final
 import pyarrow as pa
 
 from streamfactory.engines.installing import load
+from streamfactory.spi.causes import first_line
 
 MEMORY: Final = 1 << 30
 """Bytes that the process may allocate beside what it has when it starts."""
@@ -101,7 +102,7 @@ class Evaluator:
         try:
             found = relation.query(_ROWS, f"{sql} FROM {_ROWS}").to_arrow_table()
         except self._duckdb.Error as error:
-            raise Refused(_first_line(error)) from None
+            raise Refused(first_line(error)) from None
         if found.num_rows != rows.num_rows:
             msg = "it has not one value for each row: aggregates are not allowed"
             raise Refused(msg)
@@ -114,7 +115,7 @@ class Evaluator:
                 "SELECT json_serialize_sql($1::VARCHAR)", [text]
             ).fetchall()
         except self._duckdb.Error as error:
-            raise Refused(_first_line(error)) from None
+            raise Refused(first_line(error)) from None
         found = json.loads(answer)
         if found.get("error"):
             raise Refused(str(found.get("error_message", "it is no SQL")))
@@ -154,10 +155,6 @@ def _walk(tree: Any, columns: set[str]) -> None:
             if kind == "COLUMN_REF":
                 columns.update(one["column_names"])
             waiting += one.values()
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0] or type(error).__name__
 
 
 # --- the process ----------------------------------------------------------------

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from streamfactory.spark import find_java, prepare_environment, register
 from streamfactory.spi import NotInstalled, PermanentError
+from streamfactory.spi.causes import first_line
 from streamfactory.wiring.core.logs import LOG_FORMAT
 
 if TYPE_CHECKING:
@@ -263,7 +264,7 @@ def _not_started(error: Exception, log: Path) -> SparkNotStarted:
     if "UnsupportedClassVersionError" in text:
         msg = f"Spark could not start: {java} is older than the Java 17 that it needs"
         return SparkNotStarted(msg, remedy="set JAVA_HOME to a newer one")
-    msg = f"Spark could not start with {java}: {str(error).splitlines()[0]}"
+    msg = f"Spark could not start with {java}: {first_line(error)}"
     return SparkNotStarted(msg, remedy=f"its log is {log}")
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from streamfactory.spi.causes import first_line
 from streamfactory.spi.errors import CorruptData, SchemaMismatch
 from streamfactory.spi.soundness.nullability import Required
 from streamfactory.spi.soundness.schemas import FLAT, REMEDY, children, is_same, parts
@@ -121,7 +122,7 @@ class BatchChecks:
             column: Number of the column that was checked; None if Arrow names it.
             columns: Numbers of the columns that Arrow counts; None for all.
         """
-        reason = (str(error) or type(error).__name__).splitlines()[0]
+        reason = first_line(error)
         if column is None and (found := _COLUMN.match(reason)):
             column, reason = int(found[1]), found[2]
             column = column if columns is None else columns[column]

@@ -71,6 +71,34 @@ def broken(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.parametrize(
+    ("needed", "state"),
+    [("click>=1", "available"), ("surely-not-installed", "needs acme-stream[wire]")],
+)
+def test_list_names_the_extra_that_a_plug_in_needs(
+    streamfactory: Callable[..., Outcome],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    needed: str,
+    state: str,
+) -> None:
+    info = tmp_path / "acme_stream-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: acme-stream\nVersion: 1.0\n"
+        "Provides-Extra: wire\nProvides-Extra: other\n"
+        f'Requires-Dist: {needed}; extra == "wire"\n'
+        'Requires-Dist: neither-installed; extra == "other"\n'
+    )
+    (info / "entry_points.txt").write_text(
+        "[streamfactory.backends]\nacme = acme_stream [wire]\nplain = acme_stream\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    found = streamfactory("list", "--json").json["plugins"]
+    states = {one["name"]: one["state"] for one in found}
+    assert (states["acme"], states["plain"]) == (state, "available")
+
+
 def test_list_prints_name_distribution_version_and_state(
     streamfactory: Callable[..., Outcome],
 ) -> None:

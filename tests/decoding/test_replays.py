@@ -21,6 +21,7 @@ from streamfactory.spi import (
     DecodeContext,
     Decoded,
     SchemaMismatch,
+    StreamTimeout,
     Summary,
 )
 from streamfactory.spi.hooks import DECODERS
@@ -137,9 +138,13 @@ def test_next_replay_meets_only_what_was_bad_again(letters: Streams) -> None:
     assert replayed(letters).rows == 0
 
 
-def test_crash_between_letters_and_rows_repeats_neither(
+def crash_between_letters_and_rows(
     letters: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Kill a replay behind its second commit of letters, whose rows are not committed.
+
+    The first commit is that of the start.
+    """
     commit, calls = Diversion.commit, []
 
     def die(diversion: Diversion, position: Any) -> None:
@@ -152,6 +157,12 @@ def test_crash_between_letters_and_rows_repeats_neither(
         crash.setattr(Diversion, "commit", die)
         with pytest.raises(KeyboardInterrupt):
             replayed(letters)
+
+
+def test_crash_between_letters_and_rows_repeats_neither(
+    letters: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crash_between_letters_and_rows(letters, monkeypatch)
     assert len(letters.rows("dead")) == 4
     assert words(letters) == ["a", "d"]
     replayed(letters)
@@ -236,18 +247,7 @@ def test_outstanding_letters_are_those_of_the_next_replay(letters: Streams) -> N
 def test_crash_and_another_decoder_lose_and_repeat_nothing(
     then: type[Words], letters: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit, calls = Diversion.commit, []
-
-    def die(diversion: Diversion, position: Any) -> None:
-        commit(diversion, position)
-        calls.append(position)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as crash:
-        crash.setattr(Diversion, "commit", die)
-        with pytest.raises(KeyboardInterrupt):
-            replayed(letters)
+    crash_between_letters_and_rows(letters, monkeypatch)
     decoded_by(letters, then)
     replayed(letters)
     assert len(words(letters)) == len(set(words(letters)))
@@ -481,3 +481,26 @@ def test_message_of_several_bad_rows_goes_back_once(streams: Streams) -> None:
     assert len(streams.rows("dead")) == 2
     assert replayed(streams, to="from").rows == 1
     assert [row["value"] for row in streams.rows("from")] == [b"x,1,x"] * 2
+
+
+def test_looking_for_outstanding_letters_ends_when_asked(letters: Streams) -> None:
+    get, calls, allowed = Catalogue().get, 0, 1000
+    msg = "too many letters"
+
+    def check() -> None:
+        nonlocal calls
+        calls += 1
+        if calls > allowed:
+            raise StreamTimeout(msg)
+
+    def look() -> None:
+        find_outstanding(
+            get("dead"), get("to"), get, check=check, plugins=letters.plugins
+        )
+
+    look()
+    assert calls >= 2  # for what was processed, and for the letters
+    for most in range(calls):
+        calls, allowed = 0, most
+        with pytest.raises(StreamTimeout, match=msg):
+            look()

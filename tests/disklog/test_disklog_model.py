@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 WRITERS = st.sampled_from(["ann", "bob"])
 INSTANCES = st.sampled_from(["old", "new"])
 PARTITIONS = st.dictionaries(st.integers(0, 3), st.integers(0, 4), max_size=3)
+FILLED = st.dictionaries(st.integers(0, 1), st.integers(1, 4), min_size=1)
 TURN = st.integers(0, 1)
 """Which of two processes does it."""
 
@@ -144,6 +145,26 @@ class Logs(RuleBasedStateMachine):
         assert answer is None or answer
         if answer is not None and not isinstance(answer, type):
             self.spend(parts)
+
+    @rule(
+        turn=TURN,
+        partitions=FILLED,
+        carried=st.sampled_from([0, 1]),
+        writer=st.none() | WRITERS,
+        epoch=st.integers(0, 6),
+    )
+    def write(
+        self,
+        turn: int,
+        partitions: dict[int, int],
+        carried: int,
+        writer: str | None,
+        epoch: int,
+    ) -> None:
+        """Stage and commit in one step: by chance they seldom follow each other."""
+        part = self.stage(turn, partitions, carried)
+        if isinstance(part, tuple):
+            self.commit(turn, [part], writer, "new", epoch, replace=False)
 
     def spend(self, parts: Sequence[Any]) -> None:
         self.spent |= {one.attempt for _, one, _ in parts if one.rows is not None}

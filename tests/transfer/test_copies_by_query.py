@@ -142,9 +142,21 @@ def test_a_condition_is_one_expression() -> None:
             RowQuery(SCHEMA, where=where)
 
 
-def test_a_column_that_is_computed_is_known() -> None:
-    sql = "select id, name as _topic, 'x' as name from rows"
-    assert RowQuery(SCHEMA, sql=sql).computed == {"_topic", "name"}
+@pytest.mark.parametrize(
+    ("sql", "computed"),
+    [
+        ("select id, name as _topic, 'x' as name from rows", {"_topic", "name"}),
+        ("select id from (select id + 1 as id from rows)", {"id"}),
+        ("select * from (select id, name as _topic from rows) as r", {"_topic"}),
+        ("select r.id, r.name from rows as r(name, id, at)", {"id", "name"}),
+        ("select r.id from (select * from rows) as r where id > 1", set()),
+    ],
+)
+@pytest.mark.parametrize("where", [None, "id > 1"])
+def test_a_column_that_is_computed_is_known(
+    sql: str, computed: set[str], where: str | None
+) -> None:
+    assert RowQuery(SCHEMA, sql=sql, where=where).computed == computed
 
 
 def test_messages_keep_key_and_tombstone_where_the_query_selects_them(
@@ -170,5 +182,5 @@ def test_a_computed_partition_says_where_a_row_goes(
 ) -> None:
     to = named(tmp_path, "to") | {"stream.file.partitions": "2"}
     sql = "select id, cast(1 - id % 2 as int) as _partition from rows"
-    streamfactory.copy(orders, to, sql=sql)
+    streamfactory.copy(orders, to, sql=f"select * from ({sql})")
     assert [part[0]["id"] % 2 for part in parts(to)] == [1, 0]

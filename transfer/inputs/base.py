@@ -15,11 +15,6 @@ UNREADABLE: Final = (pa.ArrowException, ValueError, OSError)
 for names that are not UTF-8."""
 
 
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message."""
-    return (str(error) or type(error).__name__).splitlines()[0]
-
-
 @dataclass(frozen=True, slots=True)
 class InputOptions:
     """How inputs are read."""

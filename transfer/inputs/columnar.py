@@ -11,8 +11,9 @@ import pyarrow as pa
 from streamfactory.arrowipc import MARKER, IpcTooLong, expanded, read_header
 from streamfactory.arrowlog.disk.pages import TAIL, footer_limits
 from streamfactory.spi import CorruptData, DecodeError, FormatRefused, SchemaMismatch
+from streamfactory.spi.causes import first_line
 from streamfactory.spi.soundness import BatchValidator
-from streamfactory.transfer.inputs.base import UNREADABLE, Input, first_line
+from streamfactory.transfer.inputs.base import UNREADABLE, Input
 from streamfactory.transfer.inputs.raw import Bytes, reading
 
 if TYPE_CHECKING:

@@ -313,7 +313,7 @@ def _place(
         return _OWN, backend.bare_names[lowered]
     spark = f"{scope.type}."
     clients = frozenset() if backend is None else backend.client_namespaces
-    if backend is not None and "consumer" in clients and lowered.startswith(spark):
+    if "consumer" in clients and lowered.startswith(spark):
         # Spark's spelling: ``kafka.`` before an option or a client property.
         short = key[len(spark) :]
         if short.lower() in own:

@@ -23,11 +23,10 @@ from streamfactory.spi import (
     SchemaUnknown,
     StreamError,
     StreamTimeout,
-    TopicNotFound,
 )
 from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.metrics.registry import registry
-from streamfactory.wiring.options.patterns import matching_topics
+from streamfactory.wiring.reading.selection import Selection
 from streamfactory.wiring.reading.waiting import WaitingOffsets, time_text
 
 if TYPE_CHECKING:
@@ -63,6 +62,7 @@ class Metadata:
         cancelled: threading.Event | None = None,
     ) -> None:
         self._config = config
+        self._selection = Selection(config)
         self._factory = factory
         self._guard = guard
         self._client_id = client_id
@@ -88,7 +88,7 @@ class Metadata:
         """
         with self._lock:
             known = {partition.topic for partition in self._known}
-        return self._topics(known)
+        return self._selection.topics(self.list_topics, known)
 
     def list_topics(self) -> list[str]:
         """Return all topics of the source.
@@ -100,13 +100,7 @@ class Metadata:
 
     def covers(self, topic: str) -> bool:
         """Whether a topic belongs, or could belong, to this stream."""
-        config = self._config
-        if "topic.name" in config:
-            return topic == config.topic
-        for word in ("assign", "subscribe"):
-            if word in config:
-                return topic in config[word]
-        return bool(matching_topics(config["subscribePattern"], [topic]))
+        return self._selection.covers(topic)
 
     def check_position(
         self, position: Collection[Partition], what: str = "the position"
@@ -144,21 +138,22 @@ class Metadata:
             before = self._known
         new = {p: PartitionInfo(p, 0, None) for p in known if p not in before}
         met = new | before
-        topics = self._topics({partition.topic for partition in met})
+        known_topics = {partition.topic for partition in met}
+        topics = self._selection.topics(self.list_topics, known_topics)
         names = frozenset(met)
         expected = [partition for partition in names if partition.topic in topics]
         infos = self._ask(
             "fetch partitions",
             lambda p: self._checked(p.fetch_partitions(topics, names), expected),
         )
-        chosen = self._assigned(infos, names)
+        chosen = self._selection.partitions(infos, names)
         gone = [
             replace(info, state=PartitionState.VANISHED)
             for p, info in met.items()
             if p not in chosen
         ]
         with self._lock:
-            self._known = met | chosen
+            self._known = {**met, **chosen}
         now = self._guard.clock.now()
         self._waiting.observe([*chosen.values()], now, self.waiting_since)
         return sorted([*chosen.values(), *gone], key=attrgetter("partition"))
@@ -390,21 +385,6 @@ class Metadata:
             with self._guard.border():
                 provider.close()
 
-    def _topics(self, known: Collection[str]) -> list[str]:
-        config = self._config
-        if "topic.name" in config:
-            return [config.topic]
-        there = self.list_topics()
-        if "subscribePattern" in config:
-            return matching_topics(config["subscribePattern"], there)
-        wanted = config["assign"] if "assign" in config else config["subscribe"]
-        # A topic that was removed has vanished, which does not affect the others.
-        missing = sorted(set(wanted) - set(there) - set(known))
-        if missing:
-            msg = f"topic {missing[0]!r} does not exist"
-            raise TopicNotFound(msg, stream=config.name)
-        return sorted(set(wanted) & set(there))
-
     def _ask(
         self,
         operation: str,
@@ -490,19 +470,3 @@ class Metadata:
         return ContractBroken(
             f"rule {what}", stream=self._config.name, partition=info.partition
         )
-
-    def _assigned(
-        self, infos: dict[Partition, PartitionInfo], known: Collection[Partition]
-    ) -> dict[Partition, PartitionInfo]:
-        if "assign" not in self._config:
-            return infos
-        assigned = {
-            Partition(topic, int(number))
-            for topic, numbers in self._config["assign"].items()
-            for number in numbers
-        }
-        missing = sorted(assigned - set(infos) - set(known))
-        if missing:
-            msg = f"assigned partition {missing[0]} does not exist"
-            raise TopicNotFound(msg, stream=self._config.name)
-        return {p: info for p, info in infos.items() if p in assigned}

@@ -58,8 +58,8 @@ class FileCheckpointStore(CheckpointStore):
     P3). Instances of one group write different files, so they never block each other.
 
     A store that has loaded a group replaces only checkpoints that it loaded or saved.
-    So a run is fenced by the first save of a later one, and by a
-    change of its position.
+    So a run is fenced by the first save of a later one, and by a change of its
+    position.
 
     Args:
         folder: Created when the first checkpoint is saved.

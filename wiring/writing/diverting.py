@@ -25,7 +25,7 @@ from streamfactory.wiring.writing.sink import Sink
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streamfactory.spi import MessageBatch, Partition, StreamConfig
+    from streamfactory.spi import MessageBatch, StreamConfig
     from streamfactory.wiring.core.clock import Clock
     from streamfactory.wiring.plugins.manager import PluginManager
     from streamfactory.wiring.reading.source import Source
@@ -123,42 +123,30 @@ class Diversion:
         return self._epochs.pending > 0 and self._epochs.due
 
     def add(self, batch: MessageBatch) -> None:
-        """Add the dead letters of a batch, if it has any.
+        """Add the dead letters of a batch; those committed already are dropped.
 
         Raises:
             StreamError: See `put`.
         """
         letters = batch.dead_letters
-        if letters is not None:
-            offsets = letters.column("offset")
-            self.put(batch.partition, letters, offsets, batch.incarnation)
+        if letters is None:
+            return
+        self._check()
+        until = self._there.get(batch.partition, 0)
+        before = self._there.incarnations.get(batch.partition)
+        if until and not was_recreated(before, batch.incarnation):
+            fresh = letters.filter(pc.greater_equal(letters.column("offset"), until))
+            self.known += letters.num_rows - fresh.num_rows
+            letters = fresh
+        self.put(letters)
 
-    def put(
-        self,
-        partition: Partition,
-        letters: pa.RecordBatch,
-        offsets: pa.Array | None,
-        incarnation: str | None,
-    ) -> None:
-        """Add dead letters; those that are committed already are dropped.
-
-        Args:
-            partition: Partition of their messages.
-            letters: The dead letters.
-            offsets: Offset of the message of each; None if none was committed before.
-            incarnation: Incarnation of the offsets.
+    def put(self, letters: pa.RecordBatch) -> None:
+        """Add dead letters, none of which is committed already.
 
         Raises:
             StreamError: See `Epochs.write`; raised again by later calls.
         """
         self._check()
-        until = self._there.get(partition, 0)
-        before = self._there.incarnations.get(partition)
-        repeated = offsets is not None and until
-        if repeated and not was_recreated(before, incarnation):
-            fresh = letters.filter(pc.greater_equal(offsets, until))
-            self.known += letters.num_rows - fresh.num_rows
-            letters = fresh
         if not letters.num_rows:
             return
         try:

@@ -9,32 +9,18 @@ from __future__ import annotations
 
 import uuid
 from contextlib import ExitStack
-from functools import cached_property
 from typing import TYPE_CHECKING, Final, final
 
-import pyarrow as pa
-
-from streamfactory.conversion.conform import (
-    check_columns,
-    check_names,
-    columns_of,
-    conform,
-    empty_rows,
-)
 from streamfactory.conversion.tabular import Rows, rows_of
 from streamfactory.spi import (
     Abandoned,
     Cancelled,
-    ConfigError,
     Failed,
     Finished,
-    MessageEncoder,
     MisuseError,
     ReaderFinished,
     Role,
-    SchemaMismatch,
     StreamError,
-    Unsupported,
     Verdict,
     WriteContext,
     WriteKind,
@@ -52,26 +38,22 @@ from streamfactory.spi.arguments import (
 from streamfactory.spi.ddl import SCHEMA
 from streamfactory.spi.notebook import html_of, one_line
 from streamfactory.wiring.config.guarantees import check_guarantee, end_verdict
-from streamfactory.wiring.core.canonical import canonical_schema, declared_schema
 from streamfactory.wiring.core.clock import Clock
 from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.core.guard import log, log_warnings
-from streamfactory.wiring.writing.changes import change_column, check_changes
 from streamfactory.wiring.writing.claimed import ClaimedCommitters
 from streamfactory.wiring.writing.committer import Committer
 from streamfactory.wiring.writing.files import FileWriters
-from streamfactory.wiring.writing.guessed import warn_of_guesses
 from streamfactory.wiring.writing.keys import KeyColumns, KeyEncoder
 from streamfactory.wiring.writing.producer import Producer
-from streamfactory.wiring.writing.routing import (
-    check_unreserved,
-    framework_columns,
-    home_of,
-)
-from streamfactory.wiring.writing.writer import Target, Writer
+from streamfactory.wiring.writing.routing import home_of
+from streamfactory.wiring.writing.targets import Targets
+from streamfactory.wiring.writing.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    import pyarrow as pa
 
     from streamfactory.spi import End, LastCommit, Position
     from streamfactory.wiring.config.settled import Configured
@@ -119,17 +101,12 @@ class Sink(Closing):
         self.factory = self.producer.factory
         self.guard = self.producer.guard
         self.claims = self.producer.claims
-        self._descriptor = configured.decoder
         self._keys: KeyColumns | None = None
         if configured.key_decoder is not None and configured.decoder is not None:
             self._keys = KeyColumns(configured.key_decoder, self.config)
+        self._targets = Targets(self.producer, configured.decoder, self._keys)
         self._claimed = ClaimedCommitters(clock or Clock())
-        self._schema: pa.Schema | None = None
-        self._warned = False
-        """Whether the types of first rows were looked at."""
-        self._decided: tuple[pa.Schema, Target] | None = None
-        """Targets of previous rows, by their schema."""
-        self.files = FileWriters(self.producer, self._target, self.guarantee)
+        self.files = FileWriters(self.producer, self._targets.decide, self.guarantee)
         """Creates writers of epochs whose files another program writes."""
         log_warnings(self.config)
 
@@ -154,29 +131,17 @@ class Sink(Closing):
 
         None if the first rows decide it.
         """
-        # None is not cached: a first writer may have decided it meanwhile.
-        if self._schema is None:
-            topic = self.config.get("topic.name", "")
-            self._schema = self.producer.ask(
-                "fetch the schema", lambda: self.factory.fetch_schema(topic)
-            )
-        if self._schema is None and self._descriptor is None:
-            return self.declared
-        return self._schema
+        return self._targets.schema
 
-    @cached_property
+    @property
     def declared(self) -> pa.Schema | None:
         """The option ``schema``, as a topic is created with it; None without one."""
-        return declared_schema(
-            self.config, dictionaries=self.producer.keeps_dictionaries
-        )
+        return self._targets.declared
 
     @property
     def framework_columns(self) -> frozenset[str]:
         """The columns of rows to write that say what is done with a row (rule W8)."""
-        schema = self.schema
-        messages = schema is not None and schema.equals(envelope_schema())
-        return framework_columns(self.factory.CARRIES, messages=messages)
+        return self._targets.framework_columns
 
     def lacks(self, columns: Iterable[str]) -> frozenset[str]:
         """Return those columns of rows for which the topic has none.
@@ -191,7 +156,7 @@ class Sink(Closing):
     @takes(schema=SCHEMA)
     def canonical(self, schema: pa.Schema) -> pa.Schema:
         """Return the stored schema of typed rows, if they decide it."""
-        return canonical_schema(schema, dictionaries=self.producer.keeps_dictionaries)
+        return self._targets.canonical(schema)
 
     @takes(topic=TEXT)
     def partition_count(self, topic: str | None = None) -> int:
@@ -206,7 +171,7 @@ class Sink(Closing):
             ConfigError: config; typed rows with a decoder, or messages without one.
             SchemaMismatch: permanent; has the column.
         """
-        self._target(schema)
+        self._targets.decide(schema)
 
     @takes(
         schema=SCHEMA,
@@ -253,14 +218,13 @@ class Sink(Closing):
         """
         self.guarantee(writer_id=writer_id)
         number = task or 0
-        target = self._target(schema)
-        if not self._warned and self.schema is None:
-            self._warn_of_guesses(target.stored)
+        target = self._targets.decide(schema)
+        self._targets.warn_of_guesses(target.stored)
         attempt = uuid.uuid4().hex
         context = WriteContext(writer_id, epoch, number, attempt, kind, target.stored)
         home = home_of(writer_id, epoch, task)
         with ExitStack() as unless_made:
-            encoder = self._encoder()
+            encoder = self._targets.encoder()
             if encoder is not None:
                 unless_made.callback(encoder.close)
             fresh = committer is not None and committer.precedes(epoch)
@@ -358,8 +322,8 @@ class Sink(Closing):
                 epoch again.
         """
         found = rows_of(rows)
-        if found.inferred and not self._warned and self.schema is None:
-            self._warn_of_guesses(found.schema, found.inferred)
+        if found.inferred:
+            self._targets.warn_of_guesses(found.schema, found.inferred)
         if writer_id is None:
             committer = self.committer(kind=WriteKind.BATCH)
             return self._put(committer, found, None, epoch or 0, source_position)
@@ -443,94 +407,3 @@ class Sink(Closing):
     def close(self) -> None:
         """Close the factory; may be called twice."""
         self.producer.close(self._claimed.close)
-
-    def _target(self, schema: pa.Schema) -> Target:
-        decided = self._decided
-        if decided is not None and decided[0].equals(schema, check_metadata=True):
-            return decided[1]
-        try:
-            target = self._decide_target(schema)
-        except SchemaMismatch as error:
-            if error.remedy is None:
-                error.remedy = self._expected_columns()
-            error.at(stream=self.config.name)
-            raise
-        except StreamError as error:
-            error.at(stream=self.config.name)
-            raise
-        if self._schema is not None:  # else the first rows decide it
-            self._decided = schema, target
-        return target
-
-    def _warn_of_guesses(
-        self, rows: pa.Schema, inferred: frozenset[str] = frozenset()
-    ) -> None:
-        """Warn of types that the first rows decide for the topic; once."""
-        special = self.framework_columns
-        own = pa.schema([field for field in rows if field.name not in special])
-        warn_of_guesses(self.config.name, self.canonical(own), inferred)
-        self._warned = True
-
-    def _expected_columns(self) -> str | None:
-        """Return the remedy for rows that do not fit."""
-        known = self._schema
-        if known is not None and not known.equals(envelope_schema()):
-            topic = self.config.get("topic.name")
-            return f"write the columns of topic {topic!r}: {columns_of(known)}"
-        if self.declared is None:
-            return None
-        return f"write the columns of the option schema: {columns_of(self.declared)}"
-
-    def _decide_target(self, schema: pa.Schema) -> Target:
-        check_names(schema)
-        if self._keys is not None:
-            schema = self._keys.rest(schema)
-        wanted, carries = self.schema, self.factory.CARRIES
-        changes = change_column(self.config)
-        if changes is not None:
-            check_changes(self.config, schema, wanted, carries)
-        messages = wanted is not None and wanted.equals(envelope_schema())
-        special = framework_columns(carries, messages=messages)
-        left = {*special, changes}
-        plain = pa.schema([field for field in schema if field.name not in left])
-        if messages:
-            stored = pa.schema([envelope_schema().field("value")])
-            rows = stored
-            if self._encodes():
-                # without columns, `raw` would read rows as tombstones
-                check_columns(plain)
-                rows = self.declared or canonical_schema(plain)
-        else:
-            self._refuse_decoder()
-            check_columns(plain)
-            stored = rows = self.canonical(plain) if wanted is None else wanted
-            check_unreserved(stored, special)
-        # Checked here, not with the first rows: an empty table must fit as well.
-        self.producer.call(lambda: conform(empty_rows(plain), rows))
-        return Target(rows, stored, special, carries & special)
-
-    def _refuse_decoder(self) -> None:
-        if self._descriptor is not None:
-            name = self._descriptor.name
-            msg = f"this stream has typed rows, so the decoder {name!r} cannot be used"
-            raise ConfigError(msg, stream=self.config.name, remedy="omit it")
-
-    def _encodes(self) -> bool:
-        """Whether rows are encoded to messages; ``raw`` writes them unchanged."""
-        decoder = self._descriptor
-        if decoder is None:
-            msg = "this stream has undecoded messages, but no decoder is configured"
-            key = f"stream.{self.config.type}.decoder.class.name"
-            remedy = f"set {key}; raw writes the column `value` unchanged"
-            raise ConfigError(msg, stream=self.config.name, remedy=remedy)
-        if decoder.encoder is None and decoder.decoder is not None:
-            msg = f"the decoder {decoder.name!r} cannot encode messages"
-            raise Unsupported(msg, stream=self.config.name)
-        return decoder.encoder is not None
-
-    def _encoder(self) -> MessageEncoder | None:
-        if self._descriptor is None or self._descriptor.encoder is None:
-            return None
-        topic = self.config.get("topic.name", "")
-        make, options = self._descriptor.encoder, self.config.decoder_options()
-        return self.producer.call(lambda: make(options, topic))
