@@ -17,7 +17,13 @@ import pyarrow as pa
 from streamfactory.spi import ConfigError, SchemaMismatch, envelope_schema
 from streamfactory.transfer.copying import Copy
 from streamfactory.transfer.ledger import READ, Ledger, batches_of, untagged
-from streamfactory.transfer.resending import Again, Due, Messages, Rows, own_letters
+from streamfactory.transfer.resending import (
+    SkippedLetters,
+    Due,
+    Messages,
+    Rows,
+    own_letters,
+)
 from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.decoding.deadletters import DEAD_LETTER_SCHEMA
@@ -86,13 +92,15 @@ class Replay(Closing):
 
     Args:
         copy: Executes it; None if there is no dead letter.
-        met: Counters of the copy's conversion.
+        skipped: Counters of the copy's conversion.
         opened: Closed with the replay.
     """
 
-    def __init__(self, copy: Copy | None, met: Again, opened: ExitStack) -> None:
+    def __init__(
+        self, copy: Copy | None, skipped: SkippedLetters, opened: ExitStack
+    ) -> None:
         self.copy = copy
-        self._met = met
+        self._met = skipped
         self._opened = opened
 
     def run(
@@ -180,11 +188,11 @@ def open_replay(
         StreamError: Raised by either end.
     """
     loading = partial(load, allow_class_paths=allow_class_paths, plugins=plugins)
-    met = Again()
+    skipped = SkippedLetters()
     with ExitStack() as opened:
         ends = _open_ends(opened, letters, to, find, of, writer_id, loading)
         if ends is None:
-            return Replay(None, met, opened.pop_all())
+            return Replay(None, skipped, opened.pop_all())
         sink = Sink(ends.target)
         opened.callback(sink.close)
         refuse_cycle(ends.source, ends.target)
@@ -198,11 +206,11 @@ def open_replay(
             decoding = Source(current, aside=True)
             opened.callback(decoding.close)
         due = Due(partial(ends.open_ledger, history))
-        convert = _conversion(decoding, sink, ends.name, due, met)
+        convert = _conversion(decoding, sink, ends.name, due, skipped)
         schema = _VALUE if decoding is None else decoding.schema
         ensure_topic(sink, schema, create=False, partitions=None)
         copy = Copy(ends.source, sink, ends.writer_id, letters=again, convert=convert)
-        return Replay(copy, met, opened.pop_all())
+        return Replay(copy, skipped, opened.pop_all())
 
 
 def find_outstanding(
@@ -242,7 +250,7 @@ def find_outstanding(
     loading = partial(
         load, quiet=True, allow_class_paths=allow_class_paths, plugins=plugins
     )
-    met = Again()
+    skipped = SkippedLetters()
     with ExitStack() as opened:
         ends = _open_ends(opened, letters, to, find, of, writer_id, loading)
         if ends is None:
@@ -256,7 +264,7 @@ def find_outstanding(
         opened.callback(ledger.close)
         unresolved = 0
         for batch in batches_of(ends.source, check):
-            found, places = own_letters(batch, ends.name, met)
+            found, places = own_letters(batch, ends.name, skipped)
             due = ledger.due(batch.partition, found, places)
             unresolved += due.true_count
             on_letters(batch.partition, untagged(found), places, due)
@@ -266,7 +274,7 @@ def find_outstanding(
             ends.whole,
             unresolved,
             max(0, ledger.letters - unresolved),
-            met.others,
+            skipped.others,
         )
 
 
@@ -283,7 +291,7 @@ def find_origin(letters: Source) -> str | None:
     _check_letters(letters)
     with closing(batches_of(letters)) as batches:
         for batch in batches:
-            found, _ = own_letters(batch, None, Again())
+            found, _ = own_letters(batch, None, SkippedLetters())
             return str(found.column("stream")[0].as_py())
     return None
 
@@ -320,7 +328,11 @@ _VALUE: Final = pa.schema([envelope_schema().field("value")])
 
 
 def _conversion(
-    decoding: Source | None, sink: Sink, name: str | None, due: Due, met: Again
+    decoding: Source | None,
+    sink: Sink,
+    name: str | None,
+    due: Due,
+    skipped: SkippedLetters,
 ) -> Callable[[pa.Schema], Conversion]:
     """Return the conversion of dead letters.
 
@@ -332,7 +344,7 @@ def _conversion(
             msg = "undecoded messages cannot be written to a stream of typed rows"
             remedy = "configure a decoder for their original stream"
             raise ConfigError(msg, stream=sink.config.name, remedy=remedy)
-        return lambda _: Messages(name, due, met)
+        return lambda _: Messages(name, due, skipped)
     if not decoding.decodes:
         msg = "dead letters cannot be replayed: their original stream has no decoder"
         remedy = "configure one, or select another stream with --from"
@@ -340,7 +352,7 @@ def _conversion(
     keyed = bool(sink.config.get("producer.key.columns"))
     count = None if keyed else sink.partition_count()
     left_out = sink.lacks(decoding.metadata_columns)
-    return lambda _: Rows(decoding, count, due, met, left_out)
+    return lambda _: Rows(decoding, count, due, skipped, left_out)
 
 
 def _check_letters(source: Source) -> None:

@@ -33,8 +33,8 @@ _LETTERS: Final = pa.schema([f.with_nullable(True) for f in DEAD_LETTER_SCHEMA])
 
 
 @dataclass(slots=True)
-class Again:
-    """Counters of a replay."""
+class SkippedLetters:
+    """Counters of the dead letters that a replay leaves out."""
 
     others: int = 0
     """Dead letters of other streams."""
@@ -65,17 +65,17 @@ class Due:
         self._ledger = self._open(position)
 
     def select(
-        self, batch: MessageBatch, stream: str | None, met: Again
+        self, batch: MessageBatch, stream: str | None, skipped: SkippedLetters
     ) -> tuple[pa.RecordBatch, pa.Array]:
         """Return the letters of a batch that are to be processed, and their offsets.
 
         Raises:
             CorruptData: data_loss; a row is not a dead letter.
         """
-        letters, places = own_letters(batch, stream, met)
+        letters, places = own_letters(batch, stream, skipped)
         before = self.ledger.repeated
         due = self.ledger.due(batch.partition, letters, places)
-        met.repeated += self.ledger.repeated - before
+        skipped.repeated += self.ledger.repeated - before
         return letters.filter(due), places.filter(due)
 
     def close(self) -> None:
@@ -91,13 +91,13 @@ class Messages:
     Args:
         stream: The stream whose dead letters are converted; None for all.
         due: Selects those that are to be processed.
-        met: Counts the others.
+        skipped: Counts the others.
     """
 
-    def __init__(self, stream: str | None, due: Due, met: Again) -> None:
+    def __init__(self, stream: str | None, due: Due, skipped: SkippedLetters) -> None:
         self._stream = stream
         self._due = due
-        self._met = met
+        self._met = skipped
         self.schema = pa.schema(
             [
                 pa.field("value", pa.binary()),
@@ -133,7 +133,7 @@ class Rows:
         count: Number of partitions of the sink, if rows of one partition stay together;
             None if keys determine it.
         due: Selects the letters that are to be processed.
-        met: Counts the others.
+        skipped: Counts the others.
         left_out: Metadata columns that the sink has no column for.
     """
 
@@ -142,13 +142,13 @@ class Rows:
         source: Source,
         count: int | None,
         due: Due,
-        met: Again,
+        skipped: SkippedLetters,
         left_out: Collection[str] = (),
     ) -> None:
         self._source = source
         self._count = count
         self._due = due
-        self._met = met
+        self._met = skipped
         self._stages: dict[Partition, DecodeStage] = {}
         evidence = [field.name for field in EVIDENCE]
         without = {*evidence, "_partition", *left_out}
@@ -293,14 +293,14 @@ class Rows:
 
 
 def own_letters(
-    batch: MessageBatch, stream: str | None, met: Again
+    batch: MessageBatch, stream: str | None, skipped: SkippedLetters
 ) -> tuple[pa.RecordBatch, pa.Array]:
     """Return the dead letters of one stream, and the offset of each.
 
     Args:
         batch: Dead letters, untrusted.
         stream: The stream whose dead letters are returned; None for all.
-        met: Counts those of other streams.
+        skipped: Counts those of other streams.
 
     Raises:
         CorruptData: data_loss; a row is not a dead letter.
@@ -312,7 +312,7 @@ def own_letters(
         return letters, places
     mine = pc.equal(letters.column("stream"), stream)
     chosen = letters.filter(mine)
-    met.others += letters.num_rows - chosen.num_rows
+    skipped.others += letters.num_rows - chosen.num_rows
     return chosen, places.filter(mine)
 
 
