@@ -18,10 +18,10 @@ from streamfactory.spi import ConfigError, SchemaMismatch, envelope_schema
 from streamfactory.transfer.copying import Copy
 from streamfactory.transfer.ledger import READ, Ledger, batches_of, untagged
 from streamfactory.transfer.resending import (
-    SkippedLetters,
     Due,
     Messages,
     Rows,
+    SkippedLetters,
     own_letters,
 )
 from streamfactory.wiring.config.loading import load
@@ -100,7 +100,7 @@ class Replay(Closing):
         self, copy: Copy | None, skipped: SkippedLetters, opened: ExitStack
     ) -> None:
         self.copy = copy
-        self._met = skipped
+        self._skipped = skipped
         self._opened = opened
 
     def run(
@@ -117,8 +117,8 @@ class Replay(Closing):
         return Replayed(
             done.rows,
             done.dead_letters,
-            self._met.others,
-            self._met.repeated,
+            self._skipped.others,
+            self._skipped.repeated,
             done.epochs,
             done.complete,
         )

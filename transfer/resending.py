@@ -97,7 +97,7 @@ class Messages:
     def __init__(self, stream: str | None, due: Due, skipped: SkippedLetters) -> None:
         self._stream = stream
         self._due = due
-        self._met = skipped
+        self._skipped = skipped
         self.schema = pa.schema(
             [
                 pa.field("value", pa.binary()),
@@ -109,7 +109,7 @@ class Messages:
 
     def apply(self, batch: MessageBatch) -> Converted:
         """See `Conversion`: nothing is decoded, so nothing is bad."""
-        letters, _ = self._due.select(batch, self._stream, self._met)
+        letters, _ = self._due.select(batch, self._stream, self._skipped)
         whole = untagged(letters)
         names = ("value", "key", "headers", "timestamp")
         columns = [whole.column(name) for name in names]
@@ -148,7 +148,7 @@ class Rows:
         self._source = source
         self._count = count
         self._due = due
-        self._met = skipped
+        self._skipped = skipped
         self._stages: dict[Partition, DecodeStage] = {}
         evidence = [field.name for field in EVIDENCE]
         without = {*evidence, "_partition", *left_out}
@@ -160,7 +160,7 @@ class Rows:
     def apply(self, batch: MessageBatch) -> Converted:
         """See `Conversion`: messages that are bad again are dead letters again."""
         name = self._source.config.name
-        letters, places = self._due.select(batch, name, self._met)
+        letters, places = self._due.select(batch, name, self._skipped)
         letters = untagged(letters)
         parts = [pa.RecordBatch.from_pylist([], schema=self.schema)]
         again: list[pa.RecordBatch] = []

@@ -32,7 +32,7 @@ from pyiceberg.table.update import (
 from pyiceberg.typedef import Record
 
 from streamfactory.backends.iceberg.catalogs import TableCatalog
-from streamfactory.backends.iceberg.metadata import check_version
+from streamfactory.backends.iceberg.checks import check_version
 from streamfactory.backends.iceberg.schemas import arrow_schema
 from streamfactory.backends.iceberg.types import iceberg_schema
 from streamfactory.spi import Unsupported

@@ -17,8 +17,8 @@ from pyiceberg.exceptions import (
 )
 
 from streamfactory.arrowlog.disk.rules import scheme_of
+from streamfactory.backends.iceberg.checks import DAMAGE
 from streamfactory.backends.iceberg.confined import confine, confining
-from streamfactory.backends.iceberg.metadata import DAMAGE
 from streamfactory.backends.iceberg.rules import is_embedded
 from streamfactory.spi import ConfigError, FormatRefused, StreamError, TopicNotFound
 from streamfactory.spi.causes import first_line

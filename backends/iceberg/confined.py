@@ -16,7 +16,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import TableProperties
 from pyiceberg.typedef import EMPTY_DICT
 
-from streamfactory.backends.iceberg.metadata import (
+from streamfactory.backends.iceberg.checks import (
     checked_avro,
     refuse_compressed,
 )

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import threading
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
-import fastavro
-from pyiceberg.exceptions import ValidationError
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
 from pyiceberg.manifest import read_manifest_list
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
+from streamfactory.backends.iceberg.checks import (
+    DAMAGE,
+    check_version,
+    checked_avro,
+    refuse_compressed,
+)
 from streamfactory.spi import (
     CorruptData,
     DataLossError,
@@ -22,7 +25,7 @@ from streamfactory.spi import (
     Unsupported,
 )
 from streamfactory.spi.causes import first_line
-from streamfactory.tables import Kept, check_avro_file, missing_table, path_below
+from streamfactory.tables import Kept, missing_table, path_below
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,17 +44,6 @@ _AMBIGUOUS: Final = (
 )
 _KEPT: Final = 64
 """Manifests that are kept, immutable as they are: plans and readers list the same."""
-
-DAMAGE: Final = (
-    ValidationError,
-    ValueError,
-    RecursionError,
-    AttributeError,
-    KeyError,
-    TypeError,
-)
-"""What parsing of damaged metadata raises: pydantic's errors are many, and each names
-the damage."""
 
 T = TypeVar("T")
 
@@ -202,49 +194,6 @@ class IcebergMetadata:
             raise FormatRefused(what) from error
         check_version(metadata)
         return metadata
-
-
-def refuse_compressed(path: str) -> None:
-    """Refuse metadata that is inflated without a limit.
-
-    Raises:
-        FormatRefused: permanent.
-    """
-    if path.endswith(".gz") or ".gz." in path:
-        what = f"{path!r} of the table is compressed"
-        raise FormatRefused(what, remedy="set write.metadata.compression-codec=none")
-
-
-def checked_avro(path: str, whole: bytes, most: int) -> io.BytesIO:
-    """A file of Avro for pyiceberg, which is whole.
-
-    Its decoder trusts the lengths in a file: a damaged one ends the process, and a
-    truncated one is read as if it had fewer entries. Both decoders inflate blocks
-    without a limit.
-
-    Raises:
-        FormatRefused: permanent; see `check_avro_file`.
-        ValueError: It is damaged.
-    """
-    check_avro_file(path, whole, most)
-    content = io.BytesIO(whole)
-    for _ in fastavro.reader(content):
-        pass
-    content.seek(0)
-    return content
-
-
-def check_version(metadata: TableMetadata) -> None:
-    """Refuse tables of format version 1.
-
-    Raises:
-        FormatRefused: permanent.
-    """
-    if metadata.format_version == 1:
-        what = "the table has format version 1, which numbers no commits"
-        raise FormatRefused(
-            what, remedy="upgrade it: set the property format-version=2"
-        )
 
 
 @final

@@ -1,0 +1,69 @@
+"""Checks of an Iceberg table's metadata, however it was found."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Final
+
+import fastavro
+from pyiceberg.exceptions import ValidationError
+
+from streamfactory.spi import FormatRefused
+from streamfactory.tables import check_avro_file
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+
+DAMAGE: Final = (
+    ValidationError,
+    ValueError,
+    RecursionError,
+    AttributeError,
+    KeyError,
+    TypeError,
+)
+"""What parsing of damaged metadata raises: pydantic's errors are many, and each names
+the damage."""
+
+
+def check_version(metadata: TableMetadata) -> None:
+    """Refuse tables of format version 1.
+
+    Raises:
+        FormatRefused: permanent.
+    """
+    if metadata.format_version == 1:
+        what = "the table has format version 1, which numbers no commits"
+        raise FormatRefused(
+            what, remedy="upgrade it: set the property format-version=2"
+        )
+
+
+def refuse_compressed(path: str) -> None:
+    """Refuse metadata that is inflated without a limit.
+
+    Raises:
+        FormatRefused: permanent.
+    """
+    if path.endswith(".gz") or ".gz." in path:
+        what = f"{path!r} of the table is compressed"
+        raise FormatRefused(what, remedy="set write.metadata.compression-codec=none")
+
+
+def checked_avro(path: str, whole: bytes, most: int) -> io.BytesIO:
+    """A file of Avro for pyiceberg, which is whole.
+
+    Its decoder trusts the lengths in a file: a damaged one ends the process, and a
+    truncated one is read as if it had fewer entries. Both decoders inflate blocks
+    without a limit.
+
+    Raises:
+        FormatRefused: permanent; see `check_avro_file`.
+        ValueError: It is damaged.
+    """
+    check_avro_file(path, whole, most)
+    content = io.BytesIO(whole)
+    for _ in fastavro.reader(content):
+        pass
+    content.seek(0)
+    return content
