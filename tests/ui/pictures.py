@@ -29,6 +29,8 @@ FOLDER: Final = Path(__file__).parents[2] / "docs" / "pictures"
 PICTURES: Final[Mapping[str, str]] = {
     "ui-overview.png": "/",
     "ui-stream.png": "/stream?name=clicks",
+    "ui-messages.png": "/messages?stream=clicks",
+    "ui-map.png": "/map",
     "ui-pipeline.png": "/pipeline?name=delays",
     "ui-dead-letters.png": "/dead-letters?stream=letters",
 }
