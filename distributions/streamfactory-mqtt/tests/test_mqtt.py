@@ -15,17 +15,20 @@ from streamfactory.spi import (
     ConfigError,
     ConnectionFailed,
     IncarnationChanged,
+    NotAuthorized,
     PermanentError,
     SchemaMismatch,
 )
 
-from streamfactory_mqtt.harness import MqttHarness, connected, session_of
+from streamfactory_mqtt.harness import DENIED, MqttHarness, connected, session_of
 from streamfactory_mqtt.options import filter_problem
+
 
 @pytest.fixture(scope="module")
 def port() -> int:
     MqttHarness.prepare()
     return MqttHarness._port()
+
 
 @pytest.fixture
 def given(port: int) -> dict[str, str]:
@@ -45,10 +48,12 @@ def given(port: int) -> dict[str, str]:
         "includeHeaders": "true",
     }
 
+
 def publish(port: int, topic: str, *payloads: bytes, qos: int = 1, **how: Any) -> None:
     with connected(port) as client:
         for payload in payloads:
             client.publish(topic, payload, qos, **how).wait_for_publish(10)
+
 
 def follow(stream: Any, count: int) -> list[dict[str, Any]]:
     """So many rows, within a deadline."""
@@ -59,12 +64,14 @@ def follow(stream: Any, count: int) -> list[dict[str, Any]]:
         rows += [] if batch is None else batch.rows.to_pylist()
     return rows
 
+
 def read_at_once(given: Mapping[str, str], act: Any, count: int) -> list[Any]:
     """Open the stream, publish, and read; what was read."""
     with streamfactory.open(given, start="earliest", follow=True) as stream:
         rows = follow_once(stream)  # connects
         act()
         return rows + follow(stream, count - len(rows))
+
 
 @pytest.mark.parametrize("qos", ["0", "1", "2"])
 def test_each_quality_of_service_is_received(
@@ -85,6 +92,7 @@ def test_each_quality_of_service_is_received(
         *[f"{name}/a/temperature"] * 2,
         f"{name}/b/temperature",
     ]
+
 
 @pytest.mark.parametrize("qos", ["0", "1", "2"])
 def test_rows_are_published_with_each_quality_of_service(
@@ -116,6 +124,7 @@ def test_rows_are_published_with_each_quality_of_service(
     ]
     assert [(h["key"], h["value"]) for h in found[0]["_headers"]] == [("unit", b"C")]
 
+
 @pytest.mark.parametrize("key", [b"a/#", None, b"\xff"])
 def test_a_key_that_is_no_topic_is_refused(
     given: dict[str, str], key: bytes | None
@@ -130,6 +139,7 @@ def test_a_key_that_is_no_topic_is_refused(
     ):
         sink.put(rows)
 
+
 def test_a_session_keeps_messages_between_two_readers(
     port: int, given: dict[str, str]
 ) -> None:
@@ -139,6 +149,7 @@ def test_a_session_keeps_messages_between_two_readers(
     again = read_at_once(given, lambda: publish(port, topic, b"4"), 3)
     assert [row["value"] for row in first + again] == [b"1", b"2", b"3", b"4"]
     assert [row["_offset"] for row in first + again] == [0, 1, 2, 3]
+
 
 def test_a_lost_session_is_another_incarnation(
     port: int, given: dict[str, str]
@@ -153,6 +164,7 @@ def test_a_lost_session_is_another_incarnation(
         read_at_once(given, lambda: None, 1)
     [row] = read_at_once(given, lambda: publish(port, topic, b"2"), 1)
     assert (row["value"], row["_offset"]) == (b"2", 0)
+
 
 def test_retained_messages_are_received_as_configured(
     port: int, given: dict[str, str]
@@ -174,6 +186,7 @@ def test_retained_messages_are_received_as_configured(
     assert values(always, 3) == [b"live", b"kept", b"live"]
     publish(port, topic, b"", retain=True)
 
+
 def test_a_group_shares_the_messages(port: int, given: dict[str, str]) -> None:
     given["stream.mqtt.shared.group"] = "workers"
     topic = f"{given['stream.mqtt.topic.name']}/a/temperature"
@@ -193,9 +206,11 @@ def test_a_group_shares_the_messages(port: int, given: dict[str, str]) -> None:
     assert sorted(found[0] + found[1]) == [*range(40)]
     assert all(found)
 
+
 def follow_once(stream: Any) -> list[dict[str, Any]]:
     batch = stream.next_batch(0.1)
     return [] if batch is None else batch.rows.to_pylist()
+
 
 def test_a_message_of_quality_0_is_refused_where_it_has_to_be_delivered_again(
     port: int, given: dict[str, str]
@@ -204,6 +219,7 @@ def test_a_message_of_quality_0_is_refused_where_it_has_to_be_delivered_again(
     topic = f"{given['stream.mqtt.topic.name']}/a/temperature"
     with pytest.raises(PermanentError, match="has QoS 0: it is not delivered again"):
         read_at_once(given, lambda: publish(port, topic, b"1", qos=0), 1)
+
 
 def test_what_does_not_fit_the_buffer_is_a_loss(
     port: int, given: dict[str, str]
@@ -225,6 +241,7 @@ def test_what_does_not_fit_the_buffer_is_a_loss(
     assert rows + sum(loss.end - loss.start for loss in losses) == 10
     assert "buffer.bytes" in losses[0].cause
 
+
 def test_a_session_that_was_taken_over_is_continued(
     port: int, given: dict[str, str]
 ) -> None:
@@ -243,6 +260,7 @@ def test_a_session_that_was_taken_over_is_continued(
     assert [row["value"] for row in rows] == [b"1", b"2", b"3"]
     assert [row["_offset"] for row in rows] == [0, 1, 2]
 
+
 def test_a_broker_that_does_not_answer_is_named(given: dict[str, str]) -> None:
     given |= {
         "stream.mqtt.address": "127.0.0.1:1",
@@ -250,6 +268,7 @@ def test_a_broker_that_does_not_answer_is_named(given: dict[str, str]) -> None:
     }
     with pytest.raises(ConnectionFailed):
         streamfactory.open(given).next_batch(0.0)
+
 
 @pytest.mark.parametrize(
     ("text", "problem"),
@@ -267,6 +286,21 @@ def test_filters_are_checked(text: str, problem: str | None) -> None:
     found = filter_problem(text)
     assert (found is None) if problem is None else (problem in (found or ""))
 
+
+@pytest.mark.parametrize("qos", ["1", "2"])
+def test_a_message_that_the_broker_refuses_is_an_error(
+    given: dict[str, str], qos: str
+) -> None:
+    given["stream.mqtt.qos"] = qos
+    given["stream.mqtt.publish.topic"] = f"{DENIED}/a"
+    rows = pa.record_batch({"value": pa.array([b"1"], pa.binary())})
+    with (
+        streamfactory.open_sink(given) as sink,
+        pytest.raises(NotAuthorized, match=f"refused a message to '{DENIED}/a'"),
+    ):
+        sink.put(rows)
+
+
 def test_options_that_exclude_each_other_are_refused(given: dict[str, str]) -> None:
     given |= {
         "stream.mqtt.acknowledge": "stored",
@@ -278,12 +312,14 @@ def test_options_that_exclude_each_other_are_refused(given: dict[str, str]) -> N
     assert "requires qos=1" in str(caught.value)
     assert "excludes shared.group" in str(caught.value)
 
+
 def test_no_topic_and_no_filter_are_named(given: dict[str, str]) -> None:
     del given["stream.mqtt.filters"]
     with pytest.raises(ConfigError, match="is required to read"):
         streamfactory.open(given)
     with pytest.raises(ConfigError, match="is required to write"):
         streamfactory.open_sink(given)
+
 
 def test_a_spool_makes_it_at_least_once(
     port: int, given: dict[str, str], tmp_path: Path

@@ -32,6 +32,8 @@ _START: Final = 30.0
 """Seconds in which a broker has to answer."""
 _USER: Final = "harness"
 _PASSWORD: Final = "harness-secret"
+DENIED: Final = "denied"
+"""The broker refuses messages below this topic."""
 
 _SUPERVISOR: Final = """
 while read -r word; do
@@ -126,12 +128,14 @@ class Server:
         program = shutil.which("mosquitto_passwd", path=_path())
         assert program is not None
         subprocess.run([program, "-U", str(passwords)], check=True)
+        rules = [f"user {_USER}", "topic readwrite #", f"topic deny {DENIED}/#"]
+        (self._folder / "rules").write_text("\n".join(rules) + "\n")
         user = self._folder.owner()
         lines = [
             f"listener {self.port} 127.0.0.1",
             *(f"user {user}", "allow_anonymous false", "password_file passwords"),
             *("persistence true", f"persistence_location {self._folder}/"),
-            *("max_queued_messages 0", "set_tcp_nodelay true"),
+            *("acl_file rules", "max_queued_messages 0", "set_tcp_nodelay true"),
         ]
         (self._folder / "mosquitto.conf").write_text("\n".join(lines) + "\n")
 
