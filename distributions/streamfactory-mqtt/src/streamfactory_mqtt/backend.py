@@ -18,6 +18,8 @@ def check_options(
     """Rules over several options."""
     if config.given("user") and not config.given("password"):
         yield config.problem("user", "needs password")
+    if config.given("password") and not config.given("user"):
+        yield config.problem("password", "needs user")
     if config.given("tls.ca.file") and not config["tls"]:
         what = "has no effect without tls=true"
         yield config.problem("tls.ca.file", what, level="warning")
@@ -31,8 +33,14 @@ def check_options(
             if config.given("shared.group"):
                 what = "=stored excludes shared.group: the broker may deliver again "
                 yield config.problem("acknowledge", what + "to another member")
-    if role is spi.Role.WRITE and not config.given("publish.topic"):
-        yield config.problem("publish.topic", "is required to write")
+    if role is spi.Role.WRITE:
+        if not config.given("publish.topic"):
+            yield config.problem("publish.topic", "is required to write")
+        elif (
+            config.given("partitions") and "{partition}" not in config["publish.topic"]
+        ):
+            what = "has no effect without {partition} in publish.topic"
+            yield config.problem("partitions", what, level="warning")
 
 
 @spi.hookimpl

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import paho.mqtt.client as paho
@@ -22,7 +24,7 @@ _LATER: Final = frozenset({"Quota exceeded", "Server busy", "Unspecified error"}
 _TAKEN: Final = "Session taken over"
 _LOOK: Final = 0.1
 """Seconds between two looks at whether a wait was ended."""
-_CLOSING: Final = 1.0
+CLOSING: Final = 1.0
 """Seconds that closing may take."""
 
 
@@ -89,19 +91,16 @@ class Client:
             StreamError: NotAuthorized, ConnectionFailed or StreamTimeout; nothing is
                 left open.
         """
+        host, _, port = self._config["address"].rpartition(":")
         try:
-            self._connect(self.paho.connect, clean=clean, properties=properties)
+            self.paho.connect(
+                host.strip("[]"), int(port), clean_start=clean, properties=properties
+            )
+            self.paho.loop_start()
             self.wait()
         except BaseException:
             self.close()
             raise
-
-    def _connect(
-        self, how: Callable[..., object], clean: bool, properties: Properties | None
-    ) -> None:
-        host, _, port = self._config["address"].rpartition(":")
-        how(host.strip("[]"), int(port), clean_start=clean, properties=properties)
-        self.paho.loop_start()
 
     @property
     def is_connected(self) -> bool:
@@ -179,30 +178,25 @@ class Client:
         if reason is not None:
             raise _refused_message(topic, reason)
 
-    def resume(self, properties: Properties) -> None:
-        """Connect again in paho's thread: the broker delivers again what it has not
-        seen acknowledged.
-
-        Args:
-            properties: Of the session.
-        """
+    def resume(self) -> None:
+        """Connect again, in paho's thread and after a second: the broker then delivers
+        again what it has not seen acknowledged."""
         with self._changed:
             self._connected = False
-        self._end()
-        self._connect(self.paho.connect_async, clean=False, properties=properties)
+        found = self.paho.socket()
+        if isinstance(found, socket.socket):
+            with suppress(OSError):  # it is broken already
+                found.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Disconnect; the session stays in the broker. Twice is allowed.
 
         Returns within a second: paho's thread may be connecting, and ends after that.
         """
-        self._end()
-
-    def _end(self) -> None:
         self.paho.disconnect()
         ending = threading.Thread(target=self.paho.loop_stop, daemon=True)
         ending.start()
-        ending.join(_CLOSING)
+        ending.join(CLOSING)
 
     def connected(self, session_present: bool) -> bool:
         """Called in paho's thread with each connection, before any message.

@@ -50,6 +50,11 @@ def name_problem(text: str) -> str | None:
     return None
 
 
+def prefix_problem(text: str) -> str | None:
+    """What is wrong with the beginning of a topic; None if nothing."""
+    return "is no topic: { is not allowed" if "{" in text else topic_problem(text)
+
+
 def topic_problem(text: str) -> str | None:
     """What is wrong with the topic of a sink; None if nothing."""
     for place in _PLACES:
@@ -132,7 +137,7 @@ OPTIONS: Final = (
     ),
     spi.Option(
         "buffer.bytes",
-        "Bytes that are received but not read, at most; more are dropped.",
+        "Bytes that are received but not acknowledged, at most.",
         spi.SIZE,
         default="64M",
         minimum=1024,
@@ -140,7 +145,7 @@ OPTIONS: Final = (
     ),
     spi.Option(
         "max.message.bytes",
-        "Size of the packet of a message, at most.",
+        "Size of a message, at most; the broker discards longer ones.",
         spi.SIZE,
         default="1M",
         minimum=128,
@@ -151,7 +156,7 @@ OPTIONS: Final = (
         "position.topic",
         "Topic below which positions are kept as retained messages.",
         default="streamfactory/positions",
-        validator=topic_problem,
+        validator=prefix_problem,
         applies=_READ,
     ),
     spi.Option(
