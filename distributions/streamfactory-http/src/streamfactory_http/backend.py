@@ -17,6 +17,8 @@ def check_options(
     config: spi.StreamConfig, role: spi.Role | None
 ) -> Iterator[spi.Problem]:
     """Rules over several options."""
+    if config.given("ca.file") and str(config["url"]).startswith("http:"):
+        yield config.problem("ca.file", "has no effect with http:", level="warning")
     if config.given("token") and str(config["url"]).startswith("http:"):
         what = "is sent without encryption: use https"
         yield config.problem("token", what, level="warning")

@@ -50,7 +50,7 @@ OPTIONS: Final = (
     ),
     spi.Option(
         "buffer.bytes",
-        "Bytes that are received but not read, at most.",
+        "Bytes of events that are received but not read, at most.",
         spi.SIZE,
         default="16M",
         minimum=1024,
@@ -70,6 +70,14 @@ OPTIONS: Final = (
         default="1000",
         minimum=1,
         maximum=1_000_000,
+        applies=_WRITE,
+    ),
+    spi.Option(
+        "request.bytes",
+        "Bytes of keys and values in a request, at most; a longer message goes alone.",
+        spi.SIZE,
+        default="8M",
+        minimum=1,
         applies=_WRITE,
     ),
     spi.Option(
