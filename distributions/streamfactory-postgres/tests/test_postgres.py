@@ -21,6 +21,7 @@ from streamfactory.spi import (
     MessageTooLarge,
     NotAuthorized,
     SchemaMismatch,
+    StreamTimeout,
     TopicNotFound,
     Unsupported,
     WriterFenced,
@@ -97,6 +98,55 @@ def test_a_row_of_a_transaction_that_began_to_write_later_is_not_skipped(
     late.execute("COMMIT")
     late.close()
     assert numbers(harness.properties(), start=position) == [2]
+
+
+def test_a_table_that_another_locks_is_not_waited_for_without_end(
+    harness: PostgresHarness, client: Any
+) -> None:
+    timeout = {"stream.postgres.connection.timeout.millis": "500ms"}
+    client.execute("BEGIN")
+    client.execute(f"LOCK TABLE {harness.topic} IN ACCESS EXCLUSIVE MODE")
+    began = time.monotonic()
+    with (
+        pytest.raises(StreamTimeout),
+        streamfactory.open_sink({**harness.properties(), **timeout}) as sink,
+    ):
+        sink.put(harness.rows([1]))
+    assert time.monotonic() - began < 20
+    client.execute("ROLLBACK")
+    client.execute("BEGIN")
+    client.execute(f"LOCK TABLE {harness.topic} IN SHARE ROW EXCLUSIVE MODE")
+    with (
+        pytest.raises(StreamTimeout, match="lock timeout"),
+        streamfactory.open_sink({**harness.properties(), **timeout}) as sink,
+    ):
+        sink.put(harness.rows([1]))
+    client.execute("ROLLBACK")
+    assert harness.visible() == {0: []}
+
+
+@pytest.mark.parametrize("size", [1, 127, 129, 300_000])
+def test_values_of_any_length_come_back(
+    harness: PostgresHarness, client: Any, size: int
+) -> None:
+    given = make(harness, client, "id int8, text text, bytes bytea")
+    values = ["x" * size, None, "y", "", "z" * size]
+    rows = pa.record_batch(
+        {
+            "id": pa.array([*range(5)], pa.int64()),
+            "text": values,
+            "bytes": pa.array([v and v[::-1].encode() for v in values], pa.binary()),
+        }
+    )
+    with streamfactory.open_sink(given) as sink:
+        sink.put(rows)
+    assert read(given) == rows.to_pylist()
+
+
+def test_a_key_that_is_no_written_column_is_refused(harness: PostgresHarness) -> None:
+    key = {"stream.postgres.key.columns": "other"}
+    with pytest.raises(ConfigError, match="which columns lacks"):
+        streamfactory.open_sink({**harness.properties(), **key})
 
 
 def write_out_of_order(harness: PostgresHarness, writer: int, rows: int) -> None:
@@ -429,4 +479,4 @@ def test_options_are_checked() -> None:
     text = str(caught.value)
     assert "is not the name of a table" in text
     assert "is not host:port" in text
-    assert "is none of disable" in text
+    assert "is not one of disable" in text

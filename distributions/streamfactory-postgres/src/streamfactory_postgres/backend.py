@@ -21,6 +21,10 @@ def check_options(
     """Rules over several options."""
     if config.given("change.column") and not config.given("key.columns"):
         yield config.problem("change.column", "needs key.columns")
+    chosen = config.get("columns")
+    for key in config.get("key.columns") or ():
+        if chosen is not None and key not in chosen:
+            yield config.problem("key.columns", f"has {key!r}, which columns lacks")
     if config.given("tls.ca.file") and config["tls"] in {"disable", "prefer"}:
         what = "has no effect without tls=require, verify-ca or verify-full"
         yield config.problem("tls.ca.file", what, level="warning")
