@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from datetime import time as clock
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -147,6 +151,19 @@ def test_a_key_that_is_no_written_column_is_refused(harness: PostgresHarness) ->
     key = {"stream.postgres.key.columns": "other"}
     with pytest.raises(ConfigError, match="which columns lacks"):
         streamfactory.open_sink({**harness.properties(), **key})
+
+
+def test_topics_show_counts_rows_and_not_offsets(
+    harness: PostgresHarness, tmp_path: Path
+) -> None:
+    for number in range(3):
+        harness.write(0, [number])  # a transaction each: most offsets hold no row
+    path = tmp_path / "numbers.toml"
+    lines = [f'"{key}" = "{value}"\n' for key, value in harness.properties().items()]
+    path.write_text("[properties]\n" + "".join(lines))
+    command = [sys.executable, "-m", "streamfactory", "topics", "show", str(path)]
+    done = subprocess.run([*command, "--json"], capture_output=True, check=True)
+    assert json.loads(done.stdout)["rows"] == 3
 
 
 def write_out_of_order(harness: PostgresHarness, writer: int, rows: int) -> None:
