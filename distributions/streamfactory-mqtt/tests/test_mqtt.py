@@ -259,7 +259,9 @@ def test_a_spool_gets_all_where_more_waits_than_the_buffer_holds(
         "spool.receiver": "embedded",
     }
     topic = f"{given['stream.mqtt.topic.name']}/a/temperature"
-    sent = [b"%04d" % number + b"x" * 500 for number in range(12)]
+    # Short ones behind a long one that does not fit must not overtake it.
+    sizes = [2500 if number % 3 else 1 for number in range(12)]
+    sent = [b"%04d" % number + b"x" * size for number, size in enumerate(sizes)]
     with streamfactory.open(given, start="earliest", follow=True) as stream:
         follow_once(stream)
         publish(port, topic, *sent)
