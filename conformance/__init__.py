@@ -3,13 +3,15 @@
 ``streamfactory conformance TYPE`` runs every case that the backend's claims and the
 harness's abilities allow. The author supplies a harness: access to the medium that does
 not use the code under test; ``harness`` has its methods. ``suite`` has the same as a
-pytest class, and ``--decoder NAME`` proves a decoder.
+pytest class, and ``--decoder NAME`` proves a decoder. `LocalServer` starts the server
+that a harness needs.
 """
 
 from streamfactory.conformance.case import CASES, Case
 from streamfactory.conformance.expectations import Mismatch
 from streamfactory.conformance.harness import DecoderHarness, Harness, Message
 from streamfactory.conformance.runner import Outcome, Result, run
+from streamfactory.conformance.servers import LocalServer, find_program
 from streamfactory.conformance.subject import DecoderSubject, Subject
 
 __all__ = [
@@ -18,10 +20,12 @@ __all__ = [
     "DecoderHarness",
     "DecoderSubject",
     "Harness",
+    "LocalServer",
     "Message",
     "Mismatch",
     "Outcome",
     "Result",
     "Subject",
+    "find_program",
     "run",
 ]

@@ -43,18 +43,20 @@ def list_command(printer: Printer, /, *, target: str, **where: Any) -> Status:
     """
     with opened(printer, target, **where) as admin:
         found = admin.overview()
-    topics = [_overview(one) for one in found]
+        topics = [_overview(one, admin.metadata) for one in found]
     printer.show({"topics": topics}, _list_lines(topics))
     bad = any(one.problem is not None for one in found)
     return Status.FAILED if bad else Status.FINE
 
 
-def _overview(one: Overview) -> Document:
+def _overview(one: Overview, metadata: Metadata) -> Document:
     bad = one.problem is not None
+    # Of sparse offsets only a look at each topic counts the rows, as `show` does.
+    rows = None if bad or metadata.sparse else rows_of(one.partitions, metadata)
     return {
         "topic": one.topic,
         "partitions": None if bad else len(one.partitions),
-        "rows": None if bad else rows_of(one.partitions),
+        "rows": rows,
         "problem": one.problem,
     }
 
@@ -94,7 +96,7 @@ def _topic(admin: Admin) -> Document:
         schema = unknown_schema(str(error))
     return {
         "topic": admin.topic,
-        "rows": rows_of(infos),
+        "rows": rows_of(infos, admin.metadata),
         "partitions": [_partition(info, admin.metadata) for info in infos],
         "schema": schema,
         "facts": dict(admin.facts()),
@@ -106,7 +108,7 @@ def _partition(info: PartitionInfo, metadata: Metadata) -> Document:
         "partition": info.partition.id,
         "earliest": info.earliest,
         "latest": info.latest,
-        "rows": rows_of([info]),
+        "rows": rows_of([info], metadata),
         "state": info.state,
         "incarnation": info.incarnation,
         "written": info.latest if info.written is None else info.written,
@@ -153,8 +155,9 @@ def _topic_lines(document: Document) -> Iterator[str]:
         yield from table([(k, str(v)) for k, v in facts.items()], indent="  ")
 
 
-def rows_of(infos: Iterable[PartitionInfo]) -> int | None:
-    """Offsets that are available, of all partitions; None if one is unknown."""
-    return total(
-        None if info.latest is None else info.latest - info.earliest for info in infos
-    )
+def rows_of(infos: Iterable[PartitionInfo], metadata: Metadata) -> int | None:
+    """Rows that are available, of all partitions; None if one is unknown.
+
+    A little more where some offsets hold no row.
+    """
+    return total(metadata.behind(info, info.earliest) for info in infos)

@@ -188,7 +188,7 @@ def delete_command(
 ) -> Status:
     """Delete a topic and all its rows.
 
-    Shows how many offsets it holds, and asks. Readers and writers of the topic fail
+    Shows how many rows it holds, and asks. Readers and writers of the topic fail
     from then on, also if a topic of the same name is created afterwards.
     """
     with opened(printer, target, **where) as admin:
@@ -197,7 +197,7 @@ def delete_command(
             "topic": admin.topic,
             "outcome": DRY_RUN,
             "partitions": len(infos),
-            "rows": rows_of(infos),
+            "rows": rows_of(infos, admin.metadata),
         }
         if not dry_run:
             if confirmed(printer, _deleted(answer), yes=yes):

@@ -91,5 +91,6 @@ def test_a_receiver_that_is_killed_loses_nothing(tmp_path: Path) -> None:
     twice = sum(count - 1 for count in found.values())
     print(f"kills={ROUNDS} lost={lost} twice={twice} rows={publisher.count}")
     assert lost == 0
+    assert twice == 0
     assert publisher.count > 20 * ROUNDS
     harness.close()

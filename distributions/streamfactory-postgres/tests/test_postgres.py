@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from datetime import time as clock
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +25,7 @@ from streamfactory.spi import (
     MessageTooLarge,
     NotAuthorized,
     SchemaMismatch,
+    StreamTimeout,
     TopicNotFound,
     Unsupported,
     WriterFenced,
@@ -97,6 +102,68 @@ def test_a_row_of_a_transaction_that_began_to_write_later_is_not_skipped(
     late.execute("COMMIT")
     late.close()
     assert numbers(harness.properties(), start=position) == [2]
+
+
+def test_a_table_that_another_locks_is_not_waited_for_without_end(
+    harness: PostgresHarness, client: Any
+) -> None:
+    timeout = {"stream.postgres.connection.timeout.millis": "500ms"}
+    client.execute("BEGIN")
+    client.execute(f"LOCK TABLE {harness.topic} IN ACCESS EXCLUSIVE MODE")
+    began = time.monotonic()
+    with (
+        pytest.raises(StreamTimeout),
+        streamfactory.open_sink({**harness.properties(), **timeout}) as sink,
+    ):
+        sink.put(harness.rows([1]))
+    assert time.monotonic() - began < 20
+    client.execute("ROLLBACK")
+    client.execute("BEGIN")
+    client.execute(f"LOCK TABLE {harness.topic} IN SHARE ROW EXCLUSIVE MODE")
+    with (
+        pytest.raises(StreamTimeout, match="lock timeout"),
+        streamfactory.open_sink({**harness.properties(), **timeout}) as sink,
+    ):
+        sink.put(harness.rows([1]))
+    client.execute("ROLLBACK")
+    assert harness.visible() == {0: []}
+
+
+@pytest.mark.parametrize("size", [1, 127, 129, 300_000])
+def test_values_of_any_length_come_back(
+    harness: PostgresHarness, client: Any, size: int
+) -> None:
+    given = make(harness, client, "id int8, text text, bytes bytea")
+    values = ["x" * size, None, "y", "", "z" * size]
+    rows = pa.record_batch(
+        {
+            "id": pa.array([*range(5)], pa.int64()),
+            "text": values,
+            "bytes": pa.array([v and v[::-1].encode() for v in values], pa.binary()),
+        }
+    )
+    with streamfactory.open_sink(given) as sink:
+        sink.put(rows)
+    assert read(given) == rows.to_pylist()
+
+
+def test_a_key_that_is_no_written_column_is_refused(harness: PostgresHarness) -> None:
+    key = {"stream.postgres.key.columns": "other"}
+    with pytest.raises(ConfigError, match="which columns lacks"):
+        streamfactory.open_sink({**harness.properties(), **key})
+
+
+def test_topics_show_counts_rows_and_not_offsets(
+    harness: PostgresHarness, tmp_path: Path
+) -> None:
+    for number in range(3):
+        harness.write(0, [number])  # a transaction each: most offsets hold no row
+    path = tmp_path / "numbers.toml"
+    lines = [f'"{key}" = "{value}"\n' for key, value in harness.properties().items()]
+    path.write_text("[properties]\n" + "".join(lines))
+    command = [sys.executable, "-m", "streamfactory", "topics", "show", str(path)]
+    done = subprocess.run([*command, "--json"], capture_output=True, check=True)
+    assert json.loads(done.stdout)["rows"] == 3
 
 
 def write_out_of_order(harness: PostgresHarness, writer: int, rows: int) -> None:
@@ -429,4 +496,4 @@ def test_options_are_checked() -> None:
     text = str(caught.value)
     assert "is not the name of a table" in text
     assert "is not host:port" in text
-    assert "is none of disable" in text
+    assert "is not one of disable" in text

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
@@ -19,16 +21,36 @@ _LONGEST: Final = 3600.0
 
 
 def make_client(config: spi.StreamConfig) -> httpx.Client:
-    """A client without redirects: a batch is posted where it was configured."""
+    """A client without redirects: a batch is posted where it was configured.
+
+    Raises:
+        spi.NotAuthorized: permanent; the token is no value of a header.
+    """
     timeout = config["connection.timeout.millis"] / 1000
-    headers = {"user-agent": "streamfactory-http"}
+    # Answers are read as they travel: a small one may unpack to any size.
+    headers = {"user-agent": "streamfactory-http", "accept-encoding": "identity"}
     if config.given("token"):
-        headers["authorization"] = f"Bearer {config['token']}"
+        headers["authorization"] = f"Bearer {_checked(config['token'])}"
     return httpx.Client(
         headers=headers,
         timeout=timeout,
         verify=ssl.create_default_context(cafile=config.get("ca.file")),
     )
+
+
+def _checked(token: str) -> str:
+    """A token, which an error of the client would print where it is malformed."""
+    if not (token.isascii() and token.isprintable()) or " " in token or not token:
+        msg = "token has a space, a line break or another character that no header has"
+        raise spi.NotAuthorized(msg, remedy="correct the value that token refers to")
+    return token
+
+
+def interrupt(answer: httpx.Response) -> None:
+    """Make a thread that waits for bytes of an answer return."""
+    found = answer.extensions["network_stream"].get_extra_info("socket")
+    with suppress(OSError):  # it is broken already
+        found.shutdown(socket.SHUT_RDWR)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -38,7 +60,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return min(float(text), _LONGEST) if len(text) < 10 else _LONGEST
     try:
         moment = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, TypeError, OverflowError):
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
@@ -67,7 +89,7 @@ class Circuit:
         self._failed = 0
 
     def failed(self) -> None:
-        """Count a failure; after the last one it opens, also where it was tried."""
+        """Count a failure; with as many as are allowed, requests are refused again."""
         self._failed += 1
         if self._failed >= self._most:
             self._until = time.monotonic() + self._seconds

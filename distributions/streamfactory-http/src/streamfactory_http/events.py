@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
+
+_OVERHEAD: Final = 300
+"""Bytes that the objects of an event take, roughly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +16,12 @@ class Event:
 
     data: bytes
     kind: str
-    id: str
+    id: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes, roughly."""
+        return len(self.data) + len(self.kind) + len(self.id) + _OVERHEAD
 
 
 class EventTooLong(ValueError):
@@ -33,7 +42,7 @@ class EventParser:
         self._size = 0
         self._kind = ""
         self._is_first = True
-        self.id = ""
+        self.id = b""
         """Of the last event that had one."""
         self.retry: float | None = None
         """Seconds before a reconnection, as the server asks."""
@@ -75,7 +84,7 @@ class EventParser:
         elif name == b"event":
             self._kind = value.decode(errors="replace")
         elif name == b"id" and b"\0" not in value:
-            self.id = value.decode(errors="replace")
+            self.id = value
         elif name == b"retry" and value.isdigit() and len(value) < 8:
             self.retry = int(value) / 1000
         if self._size > self._longest:

@@ -13,7 +13,7 @@ import httpx
 import pyarrow as pa
 from streamfactory import spi
 
-from streamfactory_http.client import LATER, make_client
+from streamfactory_http.client import LATER, interrupt, make_client
 from streamfactory_http.events import Event, EventParser, EventTooLong
 
 _AGAIN: Final = 1.0
@@ -42,7 +42,9 @@ class Follower:
         self._connected = self._closed = False
         self._response: httpx.Response | None = None
         self._client = make_client(config)
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, daemon=True, name="streamfactory-events"
+        )
         self._thread.start()
 
     @property
@@ -62,8 +64,8 @@ class Follower:
             if self._error is not None:
                 raise self._error
             if not self._connected:
-                msg = f"{self._config['url']} does not answer"
-                raise spi.StreamTimeout(msg)
+                msg = "the endpoint does not answer"
+                raise spi.StreamTimeout(msg, remedy="correct the url")
 
     def take(self, start: int, limits: spi.FetchLimits) -> list[Event]:
         """Events at or after an offset; those before it are dropped.
@@ -74,7 +76,7 @@ class Follower:
         deadline = time.monotonic() + limits.timeout
         with self._changed:
             while self._events and self.first < start:
-                self._bytes -= len(self._events.popleft().data)
+                self._bytes -= self._events.popleft().size
                 self.first += 1
             self._changed.notify_all()
             while not self._events and self._error is None:
@@ -87,7 +89,7 @@ class Follower:
             found: list[Event] = []
             size = 0
             for event in self._events:
-                size += len(event.data)
+                size += event.size
                 if len(found) >= limits.max_rows or (found and size > limits.max_bytes):
                     break
                 found.append(event)
@@ -98,7 +100,10 @@ class Follower:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        # A thread that waits for a byte ends with its deadline: see `_connect`.
+            answer = self._response
+        if answer is not None:
+            interrupt(answer)
+        # A thread that still connects ends with its deadline.
         self._thread.join(0.5)
         self._client.close()
 
@@ -107,9 +112,7 @@ class Follower:
         while not self._closed:
             try:
                 self._follow(parser)
-            except (httpx.HTTPError, httpx.StreamError, EventTooLong) as error:
-                self._fail(error)
-            except spi.StreamError as error:
+            except Exception as error:  # a thread that ends would leave readers waiting
                 self._fail(error)
             with self._changed:
                 if self._error is not None and not isinstance(
@@ -125,17 +128,23 @@ class Follower:
                 found = error
             case EventTooLong():
                 found = spi.MessageTooLarge(str(error), remedy="raise max.event.bytes")
-            case _:
+            case httpx.LocalProtocolError():
+                msg = f"the last event id cannot be sent in a header: {error}"
+                remedy = "send event ids without control characters"
+                found = spi.PermanentError(msg, remedy=remedy)
+            case httpx.HTTPError() | httpx.StreamError():
                 found = spi.ConnectionFailed(f"{type(error).__name__}: {error}")
+            case _:
+                found = spi.PluginError(f"{type(error).__name__}: {error}")
         with self._changed:
             if not (self._connected and isinstance(found, spi.TransientError)):
                 self._error = found
             self._changed.notify_all()
 
     def _follow(self, parser: EventParser) -> None:
-        headers = {"accept": "text/event-stream", "cache-control": "no-store"}
+        headers = [(b"accept", b"text/event-stream"), (b"cache-control", b"no-store")]
         if parser.id:
-            headers["last-event-id"] = parser.id
+            headers.append((b"last-event-id", parser.id.strip()))
         timeout = self._config["connection.timeout.millis"] / 1000
         with self._client.stream(
             "GET",
@@ -146,6 +155,7 @@ class Follower:
             _check(answer)
             with self._changed:
                 self._connected, self._error = True, None
+                self._response = answer
                 self._changed.notify_all()
             for chunk in answer.iter_raw():
                 for event in parser.feed(chunk):
@@ -161,11 +171,11 @@ class Follower:
                 lambda: (
                     self._closed
                     or not self._events
-                    or self._bytes + len(event.data) <= self._most
+                    or self._bytes + event.size <= self._most
                 )
             )
             self._events.append(event)
-            self._bytes += len(event.data)
+            self._bytes += event.size
             self._changed.notify_all()
             return not self._closed
 
@@ -187,6 +197,11 @@ def _check(answer: httpx.Response) -> None:
     if status == 404:
         msg = "the endpoint does not exist (404)"
         raise spi.TopicNotFound(msg, remedy="correct the url")
+    coding = answer.headers.get("content-encoding", "identity").strip().lower()
+    if coding != "identity":
+        msg = f"the endpoint sends events with content-encoding {coding!r}"
+        remedy = "turn compression off for this url: the request asks for none"
+        raise spi.PermanentError(msg, remedy=remedy)
     if status != 200 or kind != "text/event-stream":
         msg = f"the endpoint sends no events: status {status}, type {kind!r}"
         raise spi.PermanentError(msg, remedy="correct the url")
@@ -287,7 +302,7 @@ def envelopes(
     """Events as rows of `envelope_schema`: the key is the id of the event."""
     schema, count = spi.envelope_schema(), len(events)
     columns = {
-        "key": [event.id.encode() or None for event in events],
+        "key": [event.id or None for event in events],
         "value": [event.data for event in events],
         "topic": [partition.topic] * count,
         "partition": [partition.id] * count,

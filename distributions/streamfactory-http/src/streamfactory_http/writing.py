@@ -9,16 +9,19 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import httpx
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from streamfactory import spi
 
 from streamfactory_http.client import LATER, Circuit, make_client, retry_after
-from streamfactory_http.formats import CONTENT_TYPES, Message, body
+from streamfactory_http.formats import CONTENT_TYPES, SCHEMA, body
 
 _FIRST: Final = 0.2
 _LONGEST: Final = 30.0
@@ -27,11 +30,21 @@ _SHOWN: Final = 300
 """Characters of a refusal that an error shows."""
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an endpoint answered."""
+
+    status: int
+    headers: Mapping[str, str]
+    text: str
+    """The beginning of its body."""
+
+
 class HttpWriter(spi.StreamWriter):
     """Posts the rows of one attempt.
 
-    Requests are cut by the number of messages alone: an attempt that repeats the same
-    rows sends the same requests, under the same keys.
+    Requests are cut by the number and the sizes of messages alone: an attempt that
+    repeats the same rows sends the same requests, under the same keys.
     """
 
     def __init__(
@@ -45,20 +58,28 @@ class HttpWriter(spi.StreamWriter):
         self._client, self._circuit = client, circuit
         writer = context.writer_id
         self._name = f"{writer or uuid.uuid4().hex}-{context.epoch}-{context.task}"
-        self._size: int = config["batch.messages"]
-        self._waiting: list[Message] = []
+        self._most: int = config["batch.messages"]
+        self._most_bytes: int = config["request.bytes"]
+        self._waiting: list[pa.RecordBatch] = []
+        self._count = self._bytes = 0
         self._parts = 0
         self._woken = threading.Event()
 
     def write(self, outgoing: spi.Outgoing) -> None:
-        values = outgoing.rows.column("value").to_pylist()
-        keys: list[Any] = [None] * len(values)
+        values = outgoing.rows.column("value").cast(pa.binary())
+        keys = pa.nulls(len(values), pa.binary())
         if outgoing.key is not None:
-            keys = outgoing.key.cast(pa.binary()).to_pylist()
-        for key, value in zip(keys, values, strict=True):
-            self._waiting.append(Message(key, value))
-            if len(self._waiting) == self._size:
-                self._post()
+            keys = outgoing.key.cast(pa.binary())
+        messages = pa.RecordBatch.from_arrays([keys, values], schema=SCHEMA)
+        lengths = [pc.fill_null(pc.binary_length(column), 0) for column in messages]
+        ends = np.cumsum(np.add(*lengths, dtype=np.int64))
+        start = 0
+        while start < len(messages):
+            stop = self._fitting(ends, start)
+            self._waiting.append(messages.slice(start, stop - start))
+            self._count += stop - start
+            self._bytes += int(ends[stop - 1] - (ends[start - 1] if start else 0))
+            start = stop
 
     def wake(self) -> None:
         self._woken.set()
@@ -68,8 +89,29 @@ class HttpWriter(spi.StreamWriter):
             self._post()
         return {"parts": self._parts}
 
+    def _fitting(self, ends: np.ndarray[Any, np.dtype[np.int64]], start: int) -> int:
+        """The end of the messages that the next request takes, of one at least.
+
+        Args:
+            ends: The sums of the sizes of messages up to each of them.
+            start: The first message.
+        """
+        while True:
+            before = int(ends[start - 1]) if start else 0
+            room = before + self._most_bytes - self._bytes
+            stop = min(
+                start + self._most - self._count,
+                int(np.searchsorted(ends, room, side="right")),
+            )
+            if stop > start:
+                return stop
+            if not self._count:
+                return start + 1  # longer than a request may be: alone
+            self._post()
+
     def _post(self) -> None:
-        messages, self._waiting = self._waiting, []
+        messages = pa.concat_batches(self._waiting)
+        self._waiting, self._count, self._bytes = [], 0, 0
         name = f"{self._name}-{self._parts}"
         form = self._config["format"]
         try:
@@ -82,11 +124,11 @@ class HttpWriter(spi.StreamWriter):
             "idempotency-key": json.dumps(name),
         }
         answer = self._send(content, headers)
-        if not answer.is_success:
+        if not 200 <= answer.status < 300:
             self._reject(name, content, answer)
         self._parts += 1
 
-    def _send(self, content: bytes, headers: dict[str, str]) -> httpx.Response:
+    def _send(self, content: bytes, headers: dict[str, str]) -> Answer:
         """Repeat a request until an answer that does not change.
 
         Raises:
@@ -98,15 +140,14 @@ class HttpWriter(spi.StreamWriter):
             pause, cause = self._circuit.wait(), "the endpoint failed repeatedly"
             if not pause:
                 try:
-                    url = self._config["url"]
-                    answer = self._client.post(url, content=content, headers=headers)
+                    answer = self._request(content, headers)
                 except httpx.TransportError as error:
                     cause, asked = f"{type(error).__name__}: {error}", None
                 else:
-                    if answer.status_code not in LATER:
+                    if answer.status not in LATER:
                         self._circuit.succeeded()
                         return answer
-                    cause = f"the endpoint answers {answer.status_code}"
+                    cause = f"the endpoint answers {answer.status}"
                     asked = retry_after(answer.headers)
                 self._circuit.failed()
                 longest = min(_LONGEST, _FIRST * 2**attempt)
@@ -119,19 +160,35 @@ class HttpWriter(spi.StreamWriter):
                 msg = "closed while a request was repeated"
                 raise spi.ClosedError(msg)
 
-    def _reject(self, name: str, content: bytes, answer: httpx.Response) -> None:
+    def _request(self, content: bytes, headers: dict[str, str]) -> Answer:
+        """Send a request once; reads the beginning of the answer alone.
+
+        Raises:
+            httpx.TransportError: No answer came.
+        """
+        end = time.monotonic() + self._config["connection.timeout.millis"] / 1000
+        url, text = self._config["url"], b""
+        with self._client.stream("POST", url, content=content, headers=headers) as got:
+            # To its end where it is short: the connection can be used again.
+            for chunk in got.iter_raw(_SHOWN):
+                text += chunk
+                if len(text) > 4 * _SHOWN or time.monotonic() > end:
+                    break
+            return Answer(got.status_code, got.headers, text.decode(errors="replace"))
+
+    def _reject(self, name: str, content: bytes, answer: Answer) -> None:
         """Keep a batch that the endpoint refuses, or fail.
 
         Raises:
             spi.StreamError: NotAuthorized or PermanentError; the batch is not kept.
         """
-        status, text = answer.status_code, answer.text[:_SHOWN]
+        status, text = answer.status, answer.text[:_SHOWN]
         if status in (401, 403, 407):
-            msg = f"the endpoint refuses the credentials with {status}: {text}"
+            msg = f"the endpoint refuses the credentials with {status}: {text!r}"
             raise spi.NotAuthorized(msg, remedy="set token")
         folder = self._config.get("rejected.path")
         if folder is None or status < 400 or status >= 500:
-            msg = f"the endpoint refuses the batch {name} with {status}: {text}"
+            msg = f"the endpoint refuses the batch {name} with {status}: {text!r}"
             remedy = "set rejected.path to keep such batches, or correct the url"
             raise spi.PermanentError(msg, remedy=remedy)
         facts = {"batch": name, "status": status, "answer": text}
@@ -146,11 +203,15 @@ def write_file(folder: Path, name: str, content: bytes) -> None:
     """Write a file durably, whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / f".{name}.{uuid.uuid4().hex}"
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(folder / name)
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(folder / name)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

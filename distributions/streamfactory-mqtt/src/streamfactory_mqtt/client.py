@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import paho.mqtt.client as paho
@@ -15,7 +19,31 @@ from streamfactory import spi
 
 REFUSED: Final = frozenset({"Bad user name or password", "Not authorized", "Banned"})
 """Reasons that a retry cannot change."""
+_LATER: Final = frozenset({"Quota exceeded", "Server busy", "Unspecified error"})
+"""Reasons of a refused message that a retry may change."""
 _TAKEN: Final = "Session taken over"
+_LOOK: Final = 0.1
+"""Seconds between two looks at whether a wait was ended."""
+CLOSING: Final = 1.0
+"""Seconds that closing may take."""
+
+
+class _Paho(paho.Client):
+    """Paho's client, where a refused PUBREC ends a message, as MQTT 5 has it.
+
+    Paho 2.2 ignores its reason, and waits for an answer that does not come.
+    """
+
+    def _handle_pubrec(self) -> Any:
+        packet = bytes(self._in_packet["packet"])
+        mid = int.from_bytes(packet[:2], "big")
+        if len(packet) > 2 and packet[2] >= 0x80:
+            reason = ReasonCode(PacketTypes.PUBREC, identifier=packet[2])
+            with self._out_message_mutex:
+                if mid in self._out_messages:
+                    nothing = Properties(PacketTypes.PUBREC)  # type: ignore[no-untyped-call]
+                    return self._do_on_publish(mid, reason, nothing)
+        return super()._handle_pubrec()
 
 
 class Client:
@@ -36,7 +64,9 @@ class Client:
         """Why it is not connected."""
         self._changed = threading.Condition()
         self._connected = False
-        self.paho = paho.Client(
+        self._refused: dict[int, ReasonCode] = {}
+        """By the identifier of a message, why the broker refused it."""
+        self.paho = _Paho(
             CallbackAPIVersion.VERSION2,
             client_id,
             protocol=paho.MQTTv5,
@@ -52,6 +82,7 @@ class Client:
         self.paho.on_connect = self._on_connect
         self.paho.on_disconnect = self._on_disconnect
         self.paho.on_subscribe = self._on_subscribe
+        self.paho.on_publish = self._on_publish
 
     def open(self, clean: bool, properties: Properties | None = None) -> None:
         """Connect, and return when the broker has accepted.
@@ -71,6 +102,11 @@ class Client:
             self.close()
             raise
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether it can send now."""
+        return self._connected and self.error is None
+
     def wait(self) -> None:
         """Wait until it is connected, and subscribed.
 
@@ -87,25 +123,80 @@ class Client:
             msg = f"the broker {self._config['address']} does not answer"
             raise spi.StreamTimeout(msg)
 
-    def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
-        """Publish with QoS 1; return when the broker has acknowledged.
+    def publish(
+        self,
+        topic: str,
+        payload: bytes,
+        *,
+        retain: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """Publish with QoS 1; return when the broker has accepted.
+
+        Args:
+            topic: Where.
+            payload: What.
+            retain: Whether the broker keeps it.
+            timeout: Seconds; by default ``connection.timeout.millis``.
 
         Raises:
-            StreamError: ConnectionFailed or StreamTimeout.
+            StreamError: As `confirm`.
         """
         sent = self.paho.publish(topic, payload, qos=1, retain=retain)
-        try:
-            sent.wait_for_publish(self.timeout)
-        except (RuntimeError, ValueError) as error:
-            raise spi.ConnectionFailed(str(error)) from error
-        if not sent.is_published():
-            msg = f"the broker did not acknowledge a message to {topic!r}"
-            raise spi.StreamTimeout(msg)
+        self.confirm(sent, topic, timeout=timeout)
+
+    def confirm(
+        self,
+        sent: paho.MQTTMessageInfo,
+        topic: str,
+        *,
+        woken: Callable[[], bool] = lambda: False,
+        timeout: float | None = None,
+    ) -> None:
+        """Wait until the broker has accepted a message that was sent.
+
+        Args:
+            sent: The message.
+            topic: Of it.
+            woken: Whether to stop waiting.
+            timeout: Seconds; by default ``connection.timeout.millis``.
+
+        Raises:
+            StreamError: ConnectionFailed, StreamTimeout or ClosedError: it may have
+                been accepted. NotAuthorized, PermanentError or TransientError: the
+                broker refused it.
+        """
+        deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
+        while not _is_published(sent):
+            if woken():
+                msg = f"closed before the broker accepted a message to {topic!r}"
+                raise spi.ClosedError(msg)
+            if time.monotonic() > deadline:
+                msg = f"the broker did not acknowledge a message to {topic!r}"
+                raise spi.StreamTimeout(msg)
+        reason = self._refused.pop(sent.mid, None)
+        if reason is not None:
+            raise _refused_message(topic, reason)
+
+    def resume(self) -> None:
+        """Connect again, in paho's thread and after a second: the broker then delivers
+        again what it has not seen acknowledged."""
+        with self._changed:
+            self._connected = False
+        found = self.paho.socket()
+        if isinstance(found, socket.socket):
+            with suppress(OSError):  # it is broken already
+                found.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Disconnect; the session stays in the broker. Twice is allowed."""
+        """Disconnect; the session stays in the broker. Twice is allowed.
+
+        Returns within a second: paho's thread may be connecting, and ends after that.
+        """
         self.paho.disconnect()
-        self.paho.loop_stop()
+        ending = threading.Thread(target=self.paho.loop_stop, daemon=True)
+        ending.start()
+        ending.join(CLOSING)
 
     def connected(self, session_present: bool) -> bool:
         """Called in paho's thread with each connection, before any message.
@@ -140,6 +231,12 @@ class Client:
             with self._changed:
                 self._connected = False
 
+    def _on_publish(self, _: Any, __: Any, mid: int, reason: Any, ___: Any) -> None:
+        if reason.is_failure:
+            self._refused[mid] = reason
+        else:
+            self._refused.pop(mid, None)
+
     def _succeed(self) -> None:
         with self._changed:
             self.error, self._connected = None, True
@@ -152,10 +249,35 @@ class Client:
         self.paho.disconnect()  # ends paho's attempts to reconnect
 
 
+def _is_published(sent: paho.MQTTMessageInfo) -> bool:
+    """Whether the broker has answered, after a short wait for it.
+
+    Raises:
+        spi.ConnectionFailed: It was not sent.
+    """
+    try:
+        sent.wait_for_publish(_LOOK)
+        return sent.is_published()
+    except (RuntimeError, ValueError) as error:
+        raise spi.ConnectionFailed(str(error)) from error
+
+
 def _refusal(msg: str, reason: object) -> spi.StreamError:
     if str(reason) in REFUSED:
         return spi.NotAuthorized(msg)
     return spi.ConnectionFailed(msg)
+
+
+def _refused_message(topic: str, reason: object) -> spi.StreamError:
+    msg = f"the broker refused a message to {topic!r}: {reason}"
+    if str(reason) in REFUSED:
+        remedy = "allow this user to publish there"
+        return spi.NotAuthorized(msg, remedy=remedy)
+    if str(reason) in _LATER:
+        return spi.TransientError(msg)
+    return spi.PermanentError(
+        msg, remedy="change what the broker refuses, or its limit"
+    )
 
 
 def session_properties(config: spi.StreamConfig) -> Properties:

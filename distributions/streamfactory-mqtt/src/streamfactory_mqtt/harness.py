@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import atexit
 import hashlib
-import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import threading
-import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,140 +24,48 @@ import pyarrow as pa
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
+from streamfactory.conformance import LocalServer, find_program
 
 _START: Final = 30.0
 """Seconds in which a broker has to answer."""
 _USER: Final = "harness"
 _PASSWORD: Final = "harness-secret"
-
-_SUPERVISOR: Final = """
-while read -r word; do
-  if [ "$word" = start ]; then
-    "$@" >>server.log 2>&1 &
-  else
-    kill $!
-    wait $!
-    echo stopped
-  fi
-done
-kill $!
-"""
-"""A shell that starts and stops the broker as it reads, and ends it with this process,
-however that ends."""
+DENIED: Final = "denied"
+"""The broker refuses messages below this topic."""
 
 
-class Server:
+def make_server(folder: Path) -> LocalServer:
     """A ``mosquitto`` with a password, which stores its sessions when it ends.
+
+    Its log has each packet.
 
     Args:
         folder: Where it stores its data.
+
+    Raises:
+        RuntimeError: The program is not installed.
     """
+    program = find_program("mosquitto", "Debian: mosquitto")
+    passwords = folder / "passwords"
+    passwords.write_text(f"{_USER}:{_PASSWORD}\n")
+    passwords.chmod(0o600)
+    hashing = find_program("mosquitto_passwd", "Debian: mosquitto")
+    subprocess.run([hashing, "-U", str(passwords)], check=True)
+    rules = [f"user {_USER}", "topic readwrite #", f"topic deny {DENIED}/#"]
+    (folder / "rules").write_text("\n".join(rules) + "\n")
 
-    def __init__(self, folder: Path) -> None:
-        for program in ("mosquitto", "mosquitto_passwd"):
-            if shutil.which(program, path=_path()) is None:
-                msg = f"the program {program} is not installed (Debian: mosquitto)"
-                raise RuntimeError(msg)
-        self._folder = folder
-        self.port = 0
-        self._shell: subprocess.Popen[str] | None = None
-
-    @property
-    def address(self) -> str:
-        """Where it is."""
-        return f"127.0.0.1:{self.port}"
-
-    @property
-    def log(self) -> str:
-        """What it has logged: each packet."""
-        return (self._folder / "server.log").read_text(errors="replace")
-
-    def start(self) -> None:
-        """Start it: the first time on a free port, and then on the same."""
-        if self._shell is not None:
-            self._say("start")
-            if not self._await():
-                msg = f"another program listens on {self.address} now"
-                raise RuntimeError(msg)
-            return
-        while True:
-            (self._folder / "server.log").write_text("")
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                self.port = free.getsockname()[1]
-            self._configure()
-            self._shell = subprocess.Popen(
-                ["sh", "-c", _SUPERVISOR, "sh", *self._command()],
-                cwd=self._folder,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            self._say("start")
-            if self._await():
-                return
-            self.close()  # another program took the port meanwhile
-
-    def stop(self) -> None:
-        """End it; what it has stored stays."""
-        assert self._shell is not None
-        assert self._shell.stdout is not None
-        self._say("stop")
-        self._shell.stdout.readline()
-
-    def close(self) -> None:
-        """End it for good; twice is allowed."""
-        shell, self._shell = self._shell, None
-        if shell is not None:
-            shell.communicate()
-
-    def _command(self) -> list[str]:
-        program = shutil.which("mosquitto", path=_path())
-        assert program is not None
-        return [program, "-v", "-c", "mosquitto.conf"]
-
-    def _configure(self) -> None:
-        passwords = self._folder / "passwords"
-        passwords.write_text(f"{_USER}:{_PASSWORD}\n")
-        passwords.chmod(0o600)
-        program = shutil.which("mosquitto_passwd", path=_path())
-        assert program is not None
-        subprocess.run([program, "-U", str(passwords)], check=True)
-        user = self._folder.owner()
+    def command(port: int) -> list[str]:
         lines = [
-            f"listener {self.port} 127.0.0.1",
-            *(f"user {user}", "allow_anonymous false", "password_file passwords"),
-            *("persistence true", f"persistence_location {self._folder}/"),
+            f"listener {port} 127.0.0.1",
+            *(f"user {folder.owner()}", "allow_anonymous false"),
+            *("password_file passwords", "acl_file rules"),
+            *("persistence true", f"persistence_location {folder}/"),
             *("max_queued_messages 0", "set_tcp_nodelay true"),
         ]
-        (self._folder / "mosquitto.conf").write_text("\n".join(lines) + "\n")
+        (folder / "mosquitto.conf").write_text("\n".join(lines) + "\n")
+        return [program, "-v", "-c", "mosquitto.conf"]
 
-    def _say(self, word: str) -> None:
-        assert self._shell is not None
-        assert self._shell.stdin is not None
-        self._shell.stdin.write(f"{word}\n")
-        self._shell.stdin.flush()
-
-    def _await(self) -> bool:
-        """Wait until it answers; False where its port is taken."""
-        deadline = time.monotonic() + _START
-        while True:
-            try:
-                with socket.create_connection(("127.0.0.1", self.port), 1):
-                    return True
-            except OSError:
-                pass
-            if "address already in use" in self.log.lower():
-                return False
-            if time.monotonic() > deadline:
-                msg = f"mosquitto does not start: {self.log[-2000:]}"
-                raise RuntimeError(msg)
-            time.sleep(0.01)
-
-
-def _path() -> str:
-    """Where Debian has daemons is often not on the path of a user."""
-    return os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"])
+    return LocalServer(folder, command)
 
 
 def session_of(client_id: str, topic_filter: str) -> str:
@@ -241,7 +146,7 @@ class _Subscriber:
 class MqttHarness:
     """A stream of numbers. Each case gets a new one."""
 
-    _server: ClassVar[Server | None] = None
+    _server: ClassVar[LocalServer | None] = None
 
     def __init__(self, folder: Path) -> None:
         self.prepare()
@@ -254,7 +159,7 @@ class MqttHarness:
         if MqttHarness._server is not None:
             return
         folder = Path(tempfile.mkdtemp(prefix="mqtt-"))
-        server = Server(folder)
+        server = make_server(folder)
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         atexit.register(server.close)
         server.start()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -42,10 +42,12 @@ class Positions(Client):
 
     Args:
         config: The stream's configuration.
+        names: Of the sessions; messages of other names are ignored.
     """
 
-    def __init__(self, config: spi.StreamConfig) -> None:
+    def __init__(self, config: spi.StreamConfig, names: Collection[str]) -> None:
         super().__init__(config)
+        self._names = frozenset(names)
         self.prefix = f"{config['position.topic']}/{config['client.id']}"
         self._found: dict[str, Kept] = {}
         self._probe = f"probe-{uuid.uuid4().hex}"
@@ -89,10 +91,10 @@ class Positions(Client):
     def _on_message(self, _: Any, __: Any, message: Any) -> None:
         name, kept = message.topic.rpartition("/")[2], _parse(message.payload)
         with self._lock:
-            if name == self._probe:
+            if name == self._probe and message.payload.isdigit():
                 self._answered = max(self._answered, int(message.payload))
                 self._lock.notify_all()
-            elif kept is not None:
+            elif kept is not None and name in self._names:
                 self._found[name] = kept
 
 
@@ -100,11 +102,10 @@ def _parse(payload: bytes) -> Kept | None:
     """The content of a message; None if it is another program's."""
     try:
         found = json.loads(payload)
-        kept = Kept(
-            str(found["incarnation"]),
-            int(found["acknowledged"]),
-            int(found["unused"]),
-        )
+        values = found["incarnation"], found["acknowledged"], found["unused"]
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
+    if [*map(type, values)] != [str, int, int]:
+        return None
+    kept = Kept(*values)
     return kept if 0 <= kept.acknowledged <= kept.unused < 2**62 else None

@@ -160,7 +160,10 @@ class MqttConsumerFactory(spi.ConsumerFactory):
             self._positions.close()
             self._positions = None
         if self._positions is None:
-            positions = Positions(self.config)
+            names = [
+                session_name(subscription(self.config, p)) for p in self.partitions
+            ]
+            positions = Positions(self.config, names)
             positions.open(clean=True)
             self._positions = positions
         return self._positions

@@ -17,10 +17,12 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 from streamfactory import spi
 
-from streamfactory_mqtt.client import Client, session_properties
+from streamfactory_mqtt.client import CLOSING, Client, session_properties
 from streamfactory_mqtt.positions import Kept, Positions
 
 _RETAINED: Final = {"always": 0, "new": 1, "never": 2}
+_OVERHEAD: Final = 500
+"""Bytes that the objects of a message take, roughly."""
 _FULL: Final = "more messages were received than buffer.bytes allows"
 
 
@@ -38,7 +40,7 @@ class Entry:
     @property
     def size(self) -> int:
         """Bytes that it takes, roughly."""
-        return len(self.payload) + len(self.topic) + 100
+        return _size(self.payload, self.topic, self.properties)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,9 @@ class Session(Client):
         self._released: set[int] = set()
         """Identifiers of acknowledged messages, which a broker may not know yet."""
         self._losses: list[spi.Loss] = []
+        self._is_full = False
+        """Whether messages are refused until the broker delivers them again."""
+        self._is_resuming = False
         self._wrong: spi.StreamError | None = None
         self._is_finished = False
 
@@ -112,6 +117,7 @@ class Session(Client):
 
     def connected(self, session_present: bool) -> bool:
         with self._lock:
+            self._is_full = self._is_resuming = False
             if not session_present and self._is_kept:
                 # What was not acknowledged is lost with the session.
                 self._incarnation, self._is_kept = uuid.uuid4().hex, False
@@ -195,9 +201,14 @@ class Session(Client):
                 self._bytes -= entries[count].size
                 count += 1
             del entries[:count]
+            resumes = self._is_full and not self._is_resuming
+            resumes = resumes and self._bytes <= self._most // 2
+            self._is_resuming = self._is_resuming or resumes
+        if resumes:
+            self.resume()
 
     def finish(self) -> None:
-        """Keep which offsets were used, and disconnect.
+        """Keep which offsets were used, and disconnect; within two seconds.
 
         Where the broker cannot be reached they stay unknown: the next new message then
         gets an offset beyond all that may have been used.
@@ -208,9 +219,9 @@ class Session(Client):
             unused = max(self._next, self._unused)
             first = self._acknowledged if self._stored else unused
             kept = Kept(self._incarnation, first, unused)
-        if self._is_kept and self.error is None:
+        if self._is_kept and self.is_connected:
             with suppress(spi.StreamError):
-                self._keep(kept)
+                self.publish(self._place, kept.to_json(), retain=True, timeout=CLOSING)
         self.close()
 
     def _keep(self, kept: Kept) -> None:
@@ -248,29 +259,43 @@ class Session(Client):
         with self._lock:
             if self._is_finished or (self._stored and not self._is_wanted(message)):
                 return
+            if self._is_full or (self._stored and not self._has_room(message)):
+                # It stays unacknowledged, with all that follow it.
+                self._is_full = True
+                return
             if not message.dup:
                 self._next, self._unused = max(self._next, self._unused), 0
             offset, self._next = self._next, self._next + 1
             if offset < self._acknowledged:
                 self._release(message.mid)  # stored before a restart
                 return
-            entry = Entry(
-                offset,
-                message.mid,
-                topic,
-                message.payload,
-                message.properties,
-                message.retain,
-            )
-            if not self._stored and self._bytes + entry.size > self._most:
-                self._losses.append(
-                    spi.Loss(self._partition, offset, offset + 1, _FULL)
+            if self._has_room(message):
+                entry = Entry(
+                    offset,
+                    message.mid,
+                    topic,
+                    message.payload,
+                    message.properties,
+                    message.retain,
                 )
-            else:
                 self._entries.append(entry)
                 self._bytes += entry.size
                 self._waiting.add(message.mid)
+            else:
+                self._lose(offset)
             self._lock.notify_all()
+
+    def _has_room(self, message: Any) -> bool:
+        """Whether a message may be held; one is in any case, where none waits."""
+        size = _size(message.payload, message.topic, message.properties)
+        return not self._entries or self._bytes + size <= self._most
+
+    def _lose(self, offset: int) -> None:
+        """Record a loss, as one with those right before it."""
+        first = offset
+        if self._losses and self._losses[-1].end == offset:
+            first = self._losses.pop().start
+        self._losses.append(spi.Loss(self._partition, first, offset + 1, _FULL))
 
     def _is_wanted(self, message: Any) -> bool:
         """Whether a message is new in this process, and can be delivered again."""
@@ -294,6 +319,16 @@ class Session(Client):
         self._released.add(mid)
         self._waiting.discard(mid)
         self.paho.ack(mid, 1)
+
+
+def _size(payload: bytes, topic: str, properties: Properties | None) -> int:
+    pairs = user_properties(properties)
+    return (
+        len(payload)
+        + len(topic)
+        + sum(len(name) + len(value) + 100 for name, value in pairs)
+        + _OVERHEAD
+    )
 
 
 def subscription(config: spi.StreamConfig, partition: spi.Partition) -> str:

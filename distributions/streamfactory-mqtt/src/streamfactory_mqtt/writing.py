@@ -24,7 +24,8 @@ class MqttWriter(spi.StreamWriter):
         self._qos = int(config["qos"])
         self._retain: bool = config["publish.retained"]
         self._client = client
-        self._sent: list[Any] = []
+        self._sent: list[tuple[str, Any]] = []
+        self._woken = False
 
     def write(self, outgoing: spi.Outgoing) -> None:
         values = outgoing.rows.column("value").to_pylist()
@@ -38,17 +39,19 @@ class MqttWriter(spi.StreamWriter):
             except UnicodeDecodeError as error:
                 msg = f"row {row}: a header is not text, which MQTT requires"
                 raise spi.SchemaMismatch(msg) from error
-            self._sent.append(
-                self._client.paho.publish(
-                    topic, value or b"", self._qos, self._retain, properties
-                )
+            sent = self._client.paho.publish(
+                topic, value or b"", self._qos, self._retain, properties
             )
+            self._sent.append((topic, sent))
             if len(self._sent) >= _WAITING:
                 self._confirm()
 
     def commit(self) -> Any:
         self._confirm()
         return {}
+
+    def wake(self) -> None:
+        self._woken = True
 
     def _topic_of(self, row: int, partition: int, key: bytes | str | None) -> str:
         """The topic of a row.
@@ -66,16 +69,14 @@ class MqttWriter(spi.StreamWriter):
         return topic.replace("{key}", text)
 
     def _confirm(self) -> None:
-        """Wait until the broker has all that was sent."""
+        """Wait until the broker has accepted all that was sent.
+
+        Raises:
+            StreamError: See `Client.confirm`.
+        """
         sent, self._sent = self._sent, []
-        for one in sent:
-            try:
-                one.wait_for_publish(self._client.timeout)
-            except (RuntimeError, ValueError) as error:
-                raise spi.ConnectionFailed(str(error)) from error
-            if not one.is_published():
-                msg = "the broker did not acknowledge a message in time"
-                raise spi.StreamTimeout(msg)
+        for topic, one in sent:
+            self._client.confirm(one, topic, woken=lambda: self._woken)
 
 
 class MqttCommitter(spi.StreamCommitter):

@@ -10,23 +10,9 @@ from psycopg import errors
 from streamfactory import spi
 
 from streamfactory_postgres.admin import TableAdmin
-from streamfactory_postgres.layout import topic_problem
+from streamfactory_postgres.options import OPTIONS
 from streamfactory_postgres.reading import TableConsumerFactory
 from streamfactory_postgres.writing import TableProducerFactory
-
-
-def address_problem(text: str) -> str | None:
-    """What is wrong with the address of a server; None if nothing."""
-    host, _, port = text.rpartition(":")
-    if host and port.isascii() and port.isdecimal() and int(port) < 65536:
-        return None
-    return "is not host:port"
-
-
-def tls_problem(text: str) -> str | None:
-    """What is wrong with a mode of TLS; None if nothing."""
-    modes = ("disable", "prefer", "require", "verify-ca", "verify-full")
-    return None if text in modes else f"is none of {', '.join(modes)}"
 
 
 def check_options(
@@ -35,34 +21,15 @@ def check_options(
     """Rules over several options."""
     if config.given("change.column") and not config.given("key.columns"):
         yield config.problem("change.column", "needs key.columns")
+    chosen = config.get("columns")
+    for key in config.get("key.columns") or ():
+        if chosen is not None and key not in chosen:
+            yield config.problem("key.columns", f"has {key!r}, which columns lacks")
     if config.given("tls.ca.file") and config["tls"] in {"disable", "prefer"}:
         what = "has no effect without tls=require, verify-ca or verify-full"
         yield config.problem("tls.ca.file", what, level="warning")
 
 
-CONNECTION: tuple[spi.Option, ...] = (
-    spi.Option(
-        "address",
-        "Host and port of the server; a folder instead of a host for its socket.",
-        default="127.0.0.1:5432",
-        validator=address_problem,
-    ),
-    spi.Option("database", "Name of the database.", default="postgres"),
-    spi.Option("user", "Name of the user; by default that of the process."),
-    spi.Option("password", "Password of the user.", secret=True),
-    spi.Option(
-        "tls",
-        "Whether to use TLS: disable, prefer, require, verify-ca or verify-full.",
-        default="prefer",
-        validator=tls_problem,
-    ),
-    spi.Option("tls.ca.file", "PEM file of the authority.", spi.PATH),
-    spi.Option(
-        "state.schema",
-        "Schema in which this stream type remembers writers and topics.",
-        default="streamfactory",
-    ),
-)
 TRANSLATE = spi.ErrorTable(
     {
         errors.InvalidAuthorizationSpecification: spi.NotAuthorized,
@@ -113,59 +80,7 @@ def streamfactory_backend() -> spi.Backend:
         name="postgres",
         doc="Tables of PostgreSQL: typed rows.",
         spi_level=1,
-        options=(
-            spi.Option(
-                "topic.name",
-                "Name of the table, with its schema where that is not public.",
-                required=True,
-                validator=topic_problem,
-            ),
-            *CONNECTION,
-            spi.Option(
-                "columns",
-                "Columns that are read and written; by default all. Others get their "
-                "default value where rows are written.",
-                spi.LIST,
-            ),
-            spi.Option(
-                "offset.column",
-                "Column that numbers the rows in the order of decided transactions.",
-                default="_offset",
-            ),
-            spi.Option(
-                "timestamp.column", "Column of times, for starts and lags by time."
-            ),
-            spi.Option(
-                "poll.interval.millis",
-                "How often to look for rows whose writers notify nobody.",
-                spi.PERIOD,
-                default="500ms",
-                minimum=1,
-            ),
-            spi.Option(
-                "delete.acknowledged",
-                "Delete rows from the table once they were stored elsewhere.",
-                spi.BOOLEAN,
-                default="false",
-            ),
-            spi.Option(
-                "key.columns",
-                "Columns of a unique key: rows are updated by it instead of appended.",
-                spi.LIST,
-            ),
-            spi.Option(
-                "change.column",
-                "Column of rows that names their change, such as _change: delete and "
-                "update_before remove the row of the key.",
-            ),
-            spi.Option(
-                "staged.retention.millis",
-                "How long rows of an undecided epoch are kept.",
-                spi.PERIOD,
-                default="7d",
-                minimum=60_000,
-            ),
-        ),
+        options=OPTIONS,
         consumer_factory=TableConsumerFactory,
         producer_factory=TableProducerFactory,
         topic_admin=TableAdmin,

@@ -32,6 +32,8 @@ _FIXED: Final[Mapping[str, tuple[str, Callable[[pa.Array], _Array]]]] = {
     "time": (">i8", lambda array: _numbers(array.view(pa.int64()))),
 }
 """Types of PostgreSQL of one width: how their bytes lie, and their numbers."""
+_LONG: Final = 128
+"""Mean bytes of values from which each is copied alone."""
 _BYTES: Final = frozenset({"text", "varchar", "bpchar", "bytea"})
 KINDS: Final = frozenset(_FIXED) | _BYTES
 """Types that `encode` can write."""
@@ -102,6 +104,11 @@ def _scatter(out: _Array, places: _Array, lengths: _Array, array: pa.Array) -> N
         return
     source = np.frombuffer(data, np.uint8)[int(ends[0]) : int(ends[-1])]
     begins = ends[:-1].astype(np.int64) - ends[0]
+    if len(source) > _LONG * len(filled):
+        # One index for each byte would take 16 times the bytes of the values.
+        for place, begin, length in zip(places, begins, lengths, strict=True):
+            out[place : place + length] = source[begin : begin + length]
+        return
     out[np.repeat(places - begins, lengths) + np.arange(len(source))] = source
 
 

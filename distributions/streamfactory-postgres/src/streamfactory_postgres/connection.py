@@ -42,6 +42,10 @@ def connect(config: spi.StreamConfig, *, autocommit: bool = True) -> Connection:
         # libpq counts seconds, and takes 1 for 2.
         connect_timeout=max(1, timeout // 1000),
         tcp_user_timeout=timeout,
+        # A server that vanishes while it computes is noticed after twice the timeout.
+        keepalives_idle=max(1, timeout // 1000),
+        keepalives_interval=max(1, timeout // 3000),
+        keepalives_count=3,
         application_name=f"streamfactory {config.topic}"[:63],
         options=_SESSION,
         autocommit=autocommit,

@@ -18,7 +18,9 @@ from streamfactory_postgres.connection import Connection, Connections
 ORDINAL: Final = "_ordinal"
 """Of staged tables: the number of a row within its attempt."""
 _PART: Final = 8192
-"""Rows that are sent at once."""
+"""Rows that are sent at once, at most."""
+_PART_BYTES: Final = 1 << 20
+"""Of those rows, roughly: what is sent takes a multiple of them while it is made."""
 
 
 class Load:
@@ -48,7 +50,7 @@ class Load:
         self._connections = connections
         self.connection: Connection = connections.take()
         try:
-            begin(self.connection)
+            begin(self.connection, config)
             self._open(config, context)
         except BaseException:
             self.connection.close()
@@ -78,8 +80,9 @@ class Load:
             if is_binary:
                 copying.write(binary.HEAD)
             # The server stores a part while the next one is made.
-            for start in range(0, len(rows), _PART):
-                part = batch.slice(start, _PART)
+            size = max(1, min(_PART, len(rows) * _PART_BYTES // max(1, rows.nbytes)))
+            for start in range(0, len(rows), size):
+                part = batch.slice(start, size)
                 copying.write(
                     binary.encode(part.columns, kinds)
                     if is_binary
@@ -218,10 +221,16 @@ class Loads:
             load.discard()
 
 
-def begin(connection: Connection) -> None:
-    """Begin a transaction whose statements may take as long as they need."""
+def begin(connection: Connection, config: spi.StreamConfig) -> None:
+    """Begin a transaction whose statements may take as long as they need.
+
+    For locks of others they wait ``connection.timeout.millis``, then StreamTimeout is
+    raised, and nothing was written.
+    """
     connection.execute("BEGIN")
     connection.execute("SET LOCAL statement_timeout = 0")
+    timeout = int(config["connection.timeout.millis"])
+    connection.execute(f"SET LOCAL lock_timeout = {timeout}")
 
 
 def ensure_state(connection: Connection, config: spi.StreamConfig) -> None:

@@ -9,34 +9,17 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-import socket
+import signal
 import subprocess
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 import psycopg
+from streamfactory.conformance import LocalServer
 
 PASSWORD: Final = "harness-secret"
 USER: Final = "harness"
-_START: Final = 60.0
-"""Seconds in which a server has to answer."""
-_SUPERVISOR: Final = """
-while read -r word; do
-  if [ "$word" = start ]; then
-    "$@" >>server.log 2>&1 &
-  else
-    kill -INT $!
-    wait $!
-    echo stopped
-  fi
-done
-kill -INT $!
-wait $!
-"""
-"""A shell that starts and stops the server as it reads, and ends it with this process,
-however that ends. SIGINT: the server ends open sessions."""
 
 
 class Unavailable(RuntimeError):
@@ -56,13 +39,19 @@ class Server:
         self._run_as = _user()
         self._data = folder / "data"
         self._settings = settings
-        self._port = 0
-        self._shell: subprocess.Popen[str] | None = None
+        self._process = LocalServer(
+            self._data,
+            self._command,
+            answers=self._answers,
+            # It ends open sessions.
+            stop_signal=signal.SIGINT,
+            run_as=self._run_as,
+        )
 
     @property
     def address(self) -> str:
         """Where it is."""
-        return f"127.0.0.1:{self._port}"
+        return self._process.address
 
     def properties(self, kind: str = "postgres") -> Mapping[str, str]:
         """Options of a stream type that lead to it."""
@@ -91,45 +80,17 @@ class Server:
 
     def start(self) -> None:
         """Start it: the first time on a free port, and then on the same."""
-        if self._shell is not None:
-            self._say("start")
-            if not self._await():
-                msg = f"another program listens on {self.address} now"
-                raise RuntimeError(msg)
-            return
-        self._initialize()
-        while True:
-            (self._data / "server.log").write_text("")
-            if self._run_as is not None:
-                os.chown(self._data / "server.log", *self._run_as)
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                self._port = free.getsockname()[1]
-            self._shell = subprocess.Popen(
-                ["sh", "-c", _SUPERVISOR, "sh", *self._command()],
-                cwd=self._data,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                **self._identity(),  # type: ignore[call-overload]
-            )
-            self._say("start")
-            if self._await():
-                return
-            self.close()  # another program took the port meanwhile
+        if not self._data.exists():
+            self._initialize()
+        self._process.start()
 
     def stop(self) -> None:
         """End it and its sessions; what it has stored stays."""
-        assert self._shell is not None
-        assert self._shell.stdout is not None
-        self._say("stop")
-        self._shell.stdout.readline()
+        self._process.stop()
 
     def close(self) -> None:
         """End it for good; twice is allowed."""
-        shell, self._shell = self._shell, None
-        if shell is not None:
-            shell.communicate()
+        self._process.close()
 
     def _identity(self) -> Mapping[str, object]:
         if self._run_as is None:
@@ -164,10 +125,10 @@ class Server:
             msg = f"initdb failed: {done.stderr.strip()[-500:]}"
             raise RuntimeError(msg)
 
-    def _command(self) -> list[str]:
+    def _command(self, port: int) -> list[str]:
         settings = {
             "listen_addresses": "127.0.0.1",
-            "port": str(self._port),
+            "port": str(port),
             "unix_socket_directories": "",
             "wal_level": "logical",
             # The kit keeps the sinks of all attempts of a case open.
@@ -181,28 +142,12 @@ class Server:
         flags = [part for k, v in settings.items() for part in ("-c", f"{k}={v}")]
         return [str(self._programs / "postgres"), "-D", str(self._data), *flags]
 
-    def _say(self, word: str) -> None:
-        assert self._shell is not None
-        assert self._shell.stdin is not None
-        self._shell.stdin.write(f"{word}\n")
-        self._shell.stdin.flush()
-
-    def _await(self) -> bool:
-        """Wait until it answers; False where its port is taken."""
-        deadline = time.monotonic() + _START
-        while True:
-            try:
-                self.connect().close()
-                return True
-            except psycopg.OperationalError:
-                pass
-            log = (self._data / "server.log").read_text(errors="replace")
-            if "address already in use" in log.lower():
-                return False
-            if time.monotonic() > deadline:
-                msg = f"postgres does not start: {log[-2000:]}"
-                raise RuntimeError(msg)
-            time.sleep(0.02)
+    def _answers(self, port: int) -> bool:
+        try:
+            self.connect().close()
+        except psycopg.OperationalError:
+            return False
+        return True
 
 
 def programs() -> Path:

@@ -132,7 +132,7 @@ class TableCommitter(spi.StreamCommitter):
         )
         try:
             if load is None:
-                begin(connection)
+                begin(connection, self._config)
             relation = columns.describe(connection, self._config.topic).relation
             # A savepoint: an instance that is fenced keeps what it has copied, for one
             # that is not.
@@ -145,7 +145,7 @@ class TableCommitter(spi.StreamCommitter):
                 self._remember(connection, relation, epoch, messages, source_position)
             elif load is not None:
                 connection.execute("ROLLBACK")
-                begin(connection)
+                begin(connection, self._config)
             _drop(connection, self._config, payloads)
         except spi.WriterFenced:
             if load is None:

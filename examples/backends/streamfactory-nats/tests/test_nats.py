@@ -20,7 +20,7 @@ from streamfactory.spi import (
     Unsupported,
 )
 
-from streamfactory_nats.harness import NatsHarness, Server
+from streamfactory_nats.harness import NatsHarness, make_server
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ def test_a_server_that_does_not_answer_is_named() -> None:
 
 
 def test_reading_continues_after_a_restart_of_the_server(tmp_path: Path) -> None:
-    server = Server(tmp_path)
+    server = make_server(tmp_path)
     server.start()
     properties = {
         "streamType": "nats",

@@ -19,7 +19,7 @@ from streamfactory.spi import (
     TopicNotFound,
 )
 
-from streamfactory_redis.harness import RedisHarness, Server, connect
+from streamfactory_redis.harness import RedisHarness, connect, make_server
 from streamfactory_redis.layout import LOW, entry_id, offset_of
 
 
@@ -200,7 +200,7 @@ def test_a_server_that_does_not_answer_is_named() -> None:
 
 
 def test_a_writer_continues_after_a_restart_of_the_server(tmp_path: Path) -> None:
-    server = Server(tmp_path)
+    server = make_server(tmp_path)
     server.start()
     properties = {
         "streamType": "redis",

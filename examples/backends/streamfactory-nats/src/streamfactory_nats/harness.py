@@ -11,128 +11,47 @@ import base64
 import json
 import shutil
 import socket
-import subprocess
 import tempfile
-import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import nats
 import pyarrow as pa
 from nats.aio.client import Client
-from streamfactory.conformance import Message
+from streamfactory.conformance import LocalServer, Message, find_program
 
 T = TypeVar("T")
 _START = 30.0
 """Seconds in which a server has to answer."""
 _PASSWORD = "harness-secret"
 
-_SUPERVISOR: Final = """
-while read -r word; do
-  if [ "$word" = start ]; then
-    "$@" >>server.log 2>&1 &
-  else
-    kill $!
-    wait $!
-    echo stopped
-  fi
-done
-kill $!
-"""
-"""A shell that starts and stops the server as it reads, and ends it with this process,
-however that ends."""
 
+def make_server(folder: Path) -> LocalServer:
+    """A ``nats-server`` with a user and a password, which stores its data in a folder.
 
-class Server:
-    """A ``nats-server`` with a user and a password.
-
-    Args:
-        folder: Where it stores its data.
+    Raises:
+        RuntimeError: The program is not installed.
     """
-
-    def __init__(self, folder: Path) -> None:
-        if shutil.which("nats-server") is None:
-            msg = "the program nats-server is not installed (Debian: nats-server)"
-            raise RuntimeError(msg)
-        self._folder = folder
-        self._port = 0
-        self._shell: subprocess.Popen[str] | None = None
-
-    @property
-    def address(self) -> str:
-        """Where it is."""
-        return f"127.0.0.1:{self._port}"
-
-    def start(self) -> None:
-        """Start it: the first time on a free port, and then on the same."""
-        if self._shell is not None:
-            self._say("start")
-            if not self._await():
-                msg = f"another program listens on {self.address} now"
-                raise RuntimeError(msg)
-            return
-        while True:
-            (self._folder / "server.log").write_text("")
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                self._port = free.getsockname()[1]
-            self._shell = subprocess.Popen(
-                ["sh", "-c", _SUPERVISOR, "sh", *self._command()],
-                cwd=self._folder,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            self._say("start")
-            if self._await():
-                return
-            self.close()  # another program took the port meanwhile
-
-    def stop(self) -> None:
-        """End it; what it has stored stays."""
-        assert self._shell is not None
-        assert self._shell.stdout is not None
-        self._say("stop")
-        self._shell.stdout.readline()
-
-    def close(self) -> None:
-        """End it for good; twice is allowed."""
-        shell, self._shell = self._shell, None
-        if shell is not None:
-            shell.communicate()
-
-    def _command(self) -> list[str]:
-        return [
-            *("nats-server", "--jetstream", "--store_dir", str(self._folder)),
-            *("--addr", "127.0.0.1", "--port", str(self._port)),
+    program = find_program("nats-server", "Debian: nats-server")
+    return LocalServer(
+        folder,
+        lambda port: [
+            *(program, "--jetstream", "--store_dir", str(folder)),
+            *("--addr", "127.0.0.1", "--port", str(port)),
             *("--user", "harness", "--pass", _PASSWORD),
-        ]
+        ],
+        answers=_answers,
+    )
 
-    def _say(self, word: str) -> None:
-        assert self._shell is not None
-        assert self._shell.stdin is not None
-        self._shell.stdin.write(f"{word}\n")
-        self._shell.stdin.flush()
 
-    def _await(self) -> bool:
-        """Wait until it answers; False where its port is taken."""
-        deadline = time.monotonic() + _START
-        while True:
-            try:
-                with socket.create_connection(("127.0.0.1", self._port), 1) as found:
-                    if found.recv(5) == b"INFO ":
-                        return True
-            except OSError:
-                pass
-            log = (self._folder / "server.log").read_text(errors="replace")
-            if "address already in use" in log.lower():
-                return False
-            if time.monotonic() > deadline:
-                msg = f"nats-server does not start: {log[-2000:]}"
-                raise RuntimeError(msg)
-            time.sleep(0.01)
+def _answers(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), 1) as found:
+            return found.recv(5) == b"INFO "
+    except OSError:
+        return False
 
 
 class NatsHarness:
@@ -149,7 +68,7 @@ class NatsHarness:
         (("empty", b""), ("text", "grün".encode())),
     )
     """Headers of NATS are text, without null values."""
-    _server: ClassVar[Server | None] = None
+    _server: ClassVar[LocalServer | None] = None
 
     def __init__(self, folder: Path) -> None:
         self.prepare()
@@ -161,7 +80,7 @@ class NatsHarness:
         if NatsHarness._server is not None:
             return
         folder = Path(tempfile.mkdtemp(prefix="nats-"))
-        server = Server(folder)
+        server = make_server(folder)
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         atexit.register(server.close)
         server.start()

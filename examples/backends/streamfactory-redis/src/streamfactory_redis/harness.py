@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import atexit
 import shutil
-import socket
-import subprocess
 import tempfile
-import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,120 +15,39 @@ from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 import redis
-from streamfactory.conformance import Message
+from streamfactory.conformance import LocalServer, Message, find_program
 
-_START = 30.0
-"""Seconds in which a server has to answer."""
 _BULK: Final = 1024**2
 """Bytes of an argument: the least that can be configured."""
 _PASSWORD = "harness-secret"
 
-_SUPERVISOR: Final = """
-while read -r word; do
-  if [ "$word" = start ]; then
-    "$@" >>server.log 2>&1 &
-  else
-    kill $!
-    wait $!
-    echo stopped
-  fi
-done
-kill $!
-"""
-"""A shell that starts and stops the server as it reads, and ends it with this process,
-however that ends."""
 
+def make_server(folder: Path) -> LocalServer:
+    """A ``redis-server`` with a password, which stores its data in a folder.
 
-class Server:
-    """A ``redis-server`` with a password.
-
-    Args:
-        folder: Where it stores its data.
+    Raises:
+        RuntimeError: The program is not installed.
     """
-
-    def __init__(self, folder: Path) -> None:
-        if shutil.which("redis-server") is None:
-            msg = "the program redis-server is not installed (Debian: redis-server)"
-            raise RuntimeError(msg)
-        self._folder = folder
-        self._port = 0
-        self._shell: subprocess.Popen[str] | None = None
-
-    @property
-    def address(self) -> str:
-        """Where it is."""
-        return f"127.0.0.1:{self._port}"
-
-    def start(self) -> None:
-        """Start it: the first time on a free port, and then on the same."""
-        if self._shell is not None:
-            self._say("start")
-            if not self._await():
-                msg = f"another program listens on {self.address} now"
-                raise RuntimeError(msg)
-            return
-        while True:
-            (self._folder / "server.log").write_text("")
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                self._port = free.getsockname()[1]
-            self._shell = subprocess.Popen(
-                ["sh", "-c", _SUPERVISOR, "sh", *self._command()],
-                cwd=self._folder,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            self._say("start")
-            if self._await():
-                return
-            self.close()  # another program took the port meanwhile
-
-    def stop(self) -> None:
-        """End it; what it has stored stays."""
-        assert self._shell is not None
-        assert self._shell.stdout is not None
-        self._say("stop")
-        self._shell.stdout.readline()
-
-    def close(self) -> None:
-        """End it for good; twice is allowed."""
-        shell, self._shell = self._shell, None
-        if shell is not None:
-            shell.communicate()
-
-    def _command(self) -> list[str]:
-        return [
-            *("redis-server", "--bind", "127.0.0.1", "--port", str(self._port)),
+    program = find_program("redis-server", "Debian: redis-server")
+    return LocalServer(
+        folder,
+        lambda port: [
+            *(program, "--bind", "127.0.0.1", "--port", str(port)),
             *("--requirepass", _PASSWORD, "--save", ""),
             # Written before each answer, so that a restart finds all; power may fail.
             *("--appendonly", "yes", "--appendfsync", "no"),
             *("--proto-max-bulk-len", str(_BULK)),
-        ]
+        ],
+        answers=_answers,
+    )
 
-    def _say(self, word: str) -> None:
-        assert self._shell is not None
-        assert self._shell.stdin is not None
-        self._shell.stdin.write(f"{word}\n")
-        self._shell.stdin.flush()
 
-    def _await(self) -> bool:
-        """Wait until it answers; False where its port is taken."""
-        deadline = time.monotonic() + _START
-        while True:
-            try:
-                with connect(self.address) as client:
-                    client.ping()
-                    return True
-            except redis.exceptions.ConnectionError:
-                pass
-            log = (self._folder / "server.log").read_text(errors="replace")
-            if "address already in use" in log.lower():
-                return False
-            if time.monotonic() > deadline:
-                msg = f"redis-server does not start: {log[-2000:]}"
-                raise RuntimeError(msg)
-            time.sleep(0.01)
+def _answers(port: int) -> bool:
+    try:
+        with connect(f"127.0.0.1:{port}") as client:
+            return bool(client.ping())
+    except redis.exceptions.ConnectionError:
+        return False
 
 
 def connect(address: str) -> Any:
@@ -155,7 +71,7 @@ class RedisHarness:
     )
     largest_value: ClassVar = _BULK - 1
     """One byte of an argument marks what there is."""
-    _server: ClassVar[Server | None] = None
+    _server: ClassVar[LocalServer | None] = None
 
     def __init__(self, folder: Path) -> None:
         self.prepare()
@@ -167,7 +83,7 @@ class RedisHarness:
         if RedisHarness._server is not None:
             return
         folder = Path(tempfile.mkdtemp(prefix="redis-"))
-        server = Server(folder)
+        server = make_server(folder)
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         atexit.register(server.close)
         server.start()

@@ -1,0 +1,144 @@
+"""Servers that a harness starts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from streamfactory.conformance import LocalServer, find_program
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ECHO = """
+import os, signal, socket, sys
+open("pid", "w").write(str(os.getpid()))
+if sys.argv[2] == "stubborn":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as server:
+    print("listens", flush=True)
+    while True:
+        server.accept()[0].close()
+"""
+PARENT = """
+import sys, time
+from pathlib import Path
+from streamfactory.conformance import LocalServer
+command = lambda port: [sys.executable, "-c", sys.argv[2], str(port), ""]
+server = LocalServer(Path(sys.argv[1]), command)
+server.start()
+print(server.port, flush=True)
+time.sleep(60)
+"""
+
+
+def make(folder: Path, kind: str = "", timeout: float = 20.0) -> LocalServer:
+    return LocalServer(
+        folder,
+        lambda port: [sys.executable, "-c", ECHO, str(port), kind],
+        timeout=timeout,
+    )
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[LocalServer]:
+    made = make(tmp_path)
+    yield made
+    made.close()
+
+
+def is_alive(folder: Path) -> bool:
+    """Whether the process of a server exists, a little later."""
+    pid = int((folder / "pid").read_text())
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def test_a_server_is_started_stopped_and_started_at_the_same_address(
+    server: LocalServer, tmp_path: Path
+) -> None:
+    server.start()
+    address = server.address
+    socket.create_connection(("127.0.0.1", server.port)).close()
+    server.stop()
+    assert not is_alive(tmp_path)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", server.port))
+    server.start()
+    assert server.address == address
+    assert server.log == "listens\nlistens\n"
+    server.close()
+    server.close()
+    assert not is_alive(tmp_path)
+
+
+def test_a_server_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PARENT, str(tmp_path), ECHO]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        assert int(parent.stdout.readline()) > 0
+        parent.send_signal(signal.SIGKILL)
+    assert not is_alive(tmp_path)
+
+
+def test_another_port_is_taken_where_a_program_has_the_first(tmp_path: Path) -> None:
+    ports: list[int] = []
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+
+        def command(port: int) -> list[str]:
+            ports.append(port)
+            first = taken.getsockname()[1] if len(ports) == 1 else port
+            return [sys.executable, "-c", ECHO, str(first), ""]
+
+        server = LocalServer(tmp_path, command)
+        server.start()
+        server.close()
+    assert len(ports) == 2
+    assert server.port == ports[1]
+
+
+def test_a_server_that_does_not_start_is_named_with_its_log(tmp_path: Path) -> None:
+    command = ["sh", "-c", "echo no configuration; sleep 20"]
+    server = LocalServer(tmp_path, lambda _: command, timeout=0.5)
+    with pytest.raises(RuntimeError, match=r"not start within 0.5 s: no configuration"):
+        server.start()
+    server.close()
+
+
+def test_a_server_that_ignores_the_signal_is_killed(tmp_path: Path) -> None:
+    server = make(tmp_path, "stubborn", timeout=1.0)
+    server.start()
+    with pytest.raises(RuntimeError, match="does not end within 1 s"):
+        server.stop()
+    assert not is_alive(tmp_path)
+    server.start()
+    server.close()
+    other = make(tmp_path, "stubborn", timeout=1.0)
+    other.start()
+    other.close()
+    assert not is_alive(tmp_path)
+
+
+def test_a_server_that_was_not_started_cannot_be_stopped(server: LocalServer) -> None:
+    with pytest.raises(RuntimeError, match="was not started"):
+        server.stop()
+
+
+def test_a_program_that_is_missing_is_named() -> None:
+    assert find_program("sh", "Debian: dash").endswith("/sh")
+    with pytest.raises(RuntimeError, match=r"no-such is .*\(Debian: none\)"):
+        find_program("no-such", "Debian: none")
