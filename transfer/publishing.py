@@ -431,8 +431,8 @@ class Publisher(Closing):
         if len(unknown) == 1 and len(names) == 1:
             for delimiter in (";", "\t", "|"):
                 if delimiter in unknown[0]:
-                    remedy = f"pass --delimiter {delimiter!r}: the columns seem to be "
-                    remedy += "separated by it"
+                    remedy = f"the columns seem to be separated by {delimiter!r}: set "
+                    remedy += f"the delimiter (--delimiter {delimiter!r})"
         raise SchemaMismatch(msg, stream=config.name, remedy=remedy)
 
     def _expect(self, schema: pa.Schema, *, guessed: bool = False) -> None:

@@ -65,7 +65,7 @@ def test_rows_are_read_from_a_date(streamfactory: Callable[..., Outcome]) -> Non
     ("text", "said"),
     [
         (f"id,customer,amount,at\n\n{ROW}\n2,bob,zz,\n", "line 4, row 2, bytes"),
-        (f"id;customer;amount;at\n{ROW.replace(',', ';')}\n", "pass --delimiter ';'"),
+        (f"id;customer;amount;at\n{ROW.replace(',', ';')}\n", "--delimiter ';'"),
     ],
 )
 def test_bad_file_is_refused_with_what_helps(

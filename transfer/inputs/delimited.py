@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamfactory.spi import FormatRefused, SchemaUnknown
-from streamfactory.transfer.inputs.text import REMEDY, TextInput
+from streamfactory.transfer.inputs.text import REMEDY, TextInput, line_ends
 
 if TYPE_CHECKING:
     from streamfactory.transfer.inputs.base import InputOptions
@@ -61,9 +61,14 @@ class CsvInput(TextInput):
 
     def cut(self, data: bytearray) -> int:
         """Up to the last line end that is not within quotes."""
-        if _QUOTE not in data:
-            return max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
-        ends = self.ends(data)
+        last = _last_end(data, len(data))
+        if not last or _QUOTE not in data:
+            return last
+        octets = np.frombuffer(data, np.uint8)
+        quotes = _quotes(octets, ord(self._options.delimiter))
+        if np.searchsorted(quotes, last) % 2 == 0:
+            return last
+        ends = self.ends(data)  # the last one is within quotes, which is rare
         return int(ends[-1]) if len(ends) else 0
 
     def ends(self, data: bytes | bytearray) -> Ends:
@@ -80,8 +85,11 @@ class CsvInput(TextInput):
         return outside
 
     def messages(self, data: bytes) -> pa.Array:
-        """One message: it may have any number of records."""
-        return pa.array([data], pa.binary())
+        """One message, without a copy: it may have any number of records."""
+        edges = pa.py_buffer(np.array([0, len(data)], np.int32))
+        return pa.Array.from_buffers(
+            pa.binary(), 1, [None, edges, pa.py_buffer(data)]
+        )
 
     def _begin(self, timeout: float) -> bool:
         if self._names is not None:
@@ -99,7 +107,7 @@ class CsvInput(TextInput):
             header = data[: self._first_end(data)]
             self._names = self._header(header)
             self._blocks.first(len(header))
-            self._lines += header.count(b"\n")
+            self._lines += line_ends(header)
         elif self._expected is None:
             msg = f"{self.name} has no header: its columns are unknown"
             raise SchemaUnknown(msg, remedy="declare them with `schema=`")
@@ -146,6 +154,11 @@ class CsvInput(TextInput):
         return {"delimiter": delimiter, "header": names.getvalue()}
 
 
+def _last_end(data: bytearray, stop: int) -> int:
+    """Where the last line before ``stop`` ends, within quotes or not; 0 without one."""
+    return max(data.rfind(b"\n", 0, stop), data.rfind(b"\r", 0, stop)) + 1
+
+
 def _quotes(octets: Octets, delimiter: int) -> Ends:
     """Where quoted values begin and end, in turn.
 
@@ -154,10 +167,10 @@ def _quotes(octets: Octets, delimiter: int) -> Ends:
     quotes = np.flatnonzero(octets == _QUOTE)
     starts = np.zeros(256, bool)
     starts[[delimiter, _LF, _CR]] = True
-    before = octets[np.maximum(quotes - 1, 0)]
-    opening = (quotes == 0) | starts[before]
-    if (opening[::2] | (before[::2] == _QUOTE)).all():
+    before = octets[np.maximum(quotes[::2] - 1, 0)]
+    if (starts[before] | (before == _QUOTE)).all():  # also where the first is at 0
         return quotes
+    opening = (quotes == 0) | starts[octets[quotes - 1]]
     found: list[int] = []
     inside, escaped = False, -1
     following = octets[np.minimum(quotes + 1, len(octets) - 1)] == _QUOTE

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Ends = np.ndarray[Any, np.dtype[np.int64]]
 
 REMEDY: Final = "correct the input, or declare other types with `schema=`"
-_CR: Final = 13
+_LF, _CR = 10, 13
 """Line ends are this byte or less."""
 _CONTEXT: Final = DecodeContext(Partition("input", 0))
 
@@ -105,7 +105,7 @@ class TextInput(Input):
         end = self._end(most)
         data, self._taken = self._block[self._taken : end], end
         self._blocks.first(len(data))
-        before, self._lines = self._lines, self._lines + data.count(b"\n")
+        before, self._lines = self._lines, self._lines + line_ends(data)
         if not data.strip():
             return None
         if self._decoder is None:
@@ -282,6 +282,11 @@ class TextInput(Input):
         if decoder.decode(messages, _CONTEXT).errors:
             return None
         return f"the types were guessed: pass `schema={text!r}`, which fits these rows"
+
+
+def line_ends(data: bytes) -> int:
+    """How many bytes of text are LF; several times as fast as its own `count`."""
+    return int(np.count_nonzero(np.frombuffer(data, np.uint8) == _LF))
 
 
 @final
