@@ -87,9 +87,7 @@ class CsvInput(TextInput):
     def messages(self, data: bytes) -> pa.Array:
         """One message, without a copy: it may have any number of records."""
         edges = pa.py_buffer(np.array([0, len(data)], np.int32))
-        return pa.Array.from_buffers(
-            pa.binary(), 1, [None, edges, pa.py_buffer(data)]
-        )
+        return pa.Array.from_buffers(pa.binary(), 1, [None, edges, pa.py_buffer(data)])
 
     def _begin(self, timeout: float) -> bool:
         if self._names is not None:
