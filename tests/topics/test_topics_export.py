@@ -327,7 +327,8 @@ def test_large_exports_have_the_same_parts_however_their_rows_come(
     author = endless(300_000, at_once=at_once)
     for suffix in ("parquet", "arrow"):
         path = tmp_path / f"out.{suffix}"
-        assert exported(author, path).rows == 300_000
+        patient = {"stream.script.fetch.timeout.millis": "30000"}
+        assert exported(author, path, options=patient).rows == 300_000
         assert ids(path) == [*range(300_000)]
     with (tmp_path / "out.arrow").open("rb") as file:
         reader = pa.ipc.open_file(file)

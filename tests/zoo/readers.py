@@ -436,7 +436,7 @@ class LeavesAThreadRunning(LogMetadata):
 
     def __init__(self, factory: LogConsumerFactory) -> None:
         super().__init__(factory)
-        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+        threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
 
 
 @caught_by("unused_objects_leave_nothing_open")
