@@ -214,13 +214,16 @@ def offsets_by_time_follow_the_clock(bench: Bench) -> None:
 @case(
     "M1",
     overrides=(MetadataProvider.fetch_topics,),
-    hint="topics are those of the configuration",
+    hint="topics are those of the configuration, or keys of the medium",
 )
 def topics_are_listed(bench: Bench) -> None:
-    """fetch_topics lists an existing topic once."""
+    """fetch_topics lists an existing topic once, and nothing of what it is made of."""
+    before = {*bench.provider().fetch_topics()}
     bench.create(messages=1)
     listed = list(bench.provider().fetch_topics())
     expect(listed.count(bench.topic), 1, f"entries of {bench.topic} in the list")
+    parts = {name for name in listed if bench.topic in name} - before - {bench.topic}
+    expect(parts, set(), f"entries of what {bench.topic} is made of")
 
 
 @case(
