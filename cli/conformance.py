@@ -109,6 +109,13 @@ log = logging.getLogger("streamfactory")
     help="When to plant no further defect.",
 )
 @click.option(
+    "--mutate-harness",
+    "more",
+    metavar="MODULE:CLASS",
+    multiple=True,
+    help="Try each defect with the cases of this harness, too; repeatable.",
+)
+@click.option(
     "--equivalents",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
@@ -138,6 +145,7 @@ def conformance_command(
     output: Path | None,
     mutate: int | None,
     mutate_limit: float,
+    more: Sequence[str],
     equivalents: Path | None,
     waivers: Path | None,
 ) -> Status:
@@ -156,7 +164,7 @@ def conformance_command(
     name = str(type_name or decoder).lower()
     # Harnesses refer to secrets in the folders of cases.
     os.environ.setdefault(FOLDERS, tempfile.gettempdir())
-    if harness is not None:
+    if harness is not None or more:
         # A console script does not look where it is started; `python -m` does.
         sys.path.append(str(Path.cwd()))
     if benchmark:
@@ -166,7 +174,9 @@ def conformance_command(
         chosen = [c for c in _chosen(all_cases(), only) if not (quick and c.slow)]
         named = () if equivalents is None else read_equivalents(equivalents)
         limits = (mutate, seed, time_limit, mutate_limit)
-        return mutated(printer, Plan(backend, chosen, harness, *limits, named))
+        others = {path: _backend(name, path, config) for path in more}
+        plan = Plan(backend, chosen, harness, *limits, named, others)
+        return mutated(printer, plan)
     everything: list[Case[Any]]
     subject: Provable[Any]
     if decoder is not None:

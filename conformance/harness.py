@@ -219,6 +219,13 @@ class WritesMessages(Protocol):
         """Append messages with key, headers and time."""
 
 
+class WritesValues(Protocol):
+    """For a backend of envelopes; `Traits.largest_value` states the longest value."""
+
+    def write_values(self, partition: int, values: Sequence[bytes]) -> None:
+        """Append a message for each value, as it is, with nothing else."""
+
+
 class Stops(Protocol):
     """A server that can be stopped.
 
@@ -385,6 +392,7 @@ BACKEND: Final = Kind(
         Finishes,
         HidesPartitions,
         WritesMessages,
+        WritesValues,
         Stops,
         RefusesLogins,
         RefusesCertificates,

@@ -96,6 +96,7 @@ def _proved(asked: dict[str, Any], coverage: Coverage | None) -> dict[str, Any]:
         return {"failed": ["loading it", f"{type(error).__name__}: {error}"]}
     subject = replace(found, overrides=asked["overrides"])
     seconds: dict[str, float] = {}
+    narrowed: list[str] = []
     failed = None
     for case, limit in _cases(asked):
         if coverage is not None:
@@ -111,8 +112,14 @@ def _proved(asked: dict[str, Any], coverage: Coverage | None) -> dict[str, Any]:
             why = result.reason if claimed else f"skipped: {result.reason}"
             failed = [case.name, why]
             break
+        elif result.outcome is Outcome.NARROWED:
+            narrowed.append(case.name)
+            if coverage is None and case.name not in asked["narrowed"]:
+                failed = [case.name, f"narrowed: {result.reason}"]
+                break
     answer: dict[str, Any] = {"failed": failed, "seconds": seconds}
     if coverage is not None:
+        answer["narrowed"] = narrowed
         answer["reached"] = coverage.plain()
         answer["with_children"] = sorted(coverage.with_children)
     return answer

@@ -19,7 +19,7 @@ import tempfile
 import time
 import tomllib
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -129,6 +129,9 @@ class Plan:
     seconds: float = 3600.0
     """Seconds after which no further mutant is tried."""
     equivalents: Sequence[Equivalent] = ()
+    more: Mapping[str, Subject] = field(default_factory=dict)
+    """The same type with other harnesses of the author's, by their paths: a mutant has
+    survived when the cases of all of them pass."""
 
 
 def mutate(plan: Plan, progress: Callable[[str], None]) -> Mutated:
@@ -146,8 +149,8 @@ def mutate(plan: Plan, progress: Callable[[str], None]) -> Mutated:
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copy = PackageCopy(plan, Path(folder))
         progress("the backend as it is")
-        examined = copy.examine()
-        every = copy.mutants(examined)
+        examined = [copy.examine(path) for path in (plan.harness_path, *plan.more)]
+        every = copy.mutants(*examined)
         found = _without(plan.equivalents, every)
         chance = random.Random(plan.seed)  # noqa: S311 - nothing is secret
         chosen = chance.sample(found, min(plan.count, len(found)))
@@ -157,7 +160,7 @@ def mutate(plan: Plan, progress: Callable[[str], None]) -> Mutated:
                 result.left_out = len(chosen) - number
                 break
             progress(f"[{number + 1}/{len(chosen)}] {mutant}")
-            result.tried.append(copy.attempt(mutant, examined))
+            result.tried.append(copy.attempt(mutant, *examined))
     return result
 
 
@@ -186,6 +189,10 @@ class Examined:
     """Cases by module and line."""
     with_children: Sequence[str]
     """Cases that start processes: which lines those reach is not known."""
+    narrowed: Sequence[str] = ()
+    """Cases that could not examine everything."""
+    harness: str | None = None
+    """The path of the harness; the registered one where it is None."""
 
     def cases_at(self, module: str, mutation: Mutation) -> set[str]:
         """The cases that execute a statement; all, where loading does."""
@@ -221,7 +228,7 @@ class PackageCopy:
         self._harness = folder.joinpath(*plan.subject.harness.__module__.split("."))
         self._files = sorted({file for name in modules for file in self._of(name)})
 
-    def mutants(self, examined: Examined) -> list[Mutant]:
+    def mutants(self, *examined: Examined) -> list[Mutant]:
         """All that the copy can have."""
         return [
             self._mutant(file, mutation, examined)
@@ -230,10 +237,12 @@ class PackageCopy:
             if not self._of_harness(file, mutation)
         ]
 
-    def examine(self) -> Examined:
-        """Run every case on the backend as it is."""
+    def examine(self, harness: str | None = None) -> Examined:
+        """Run every case on the backend as it is, with a harness of the plan."""
         limits = {case.name: self._plan.time_limit for case in self._plan.cases}
-        answer = self._run(limits, _START + sum(limits.values()), count=True)
+        every = Examined({}, {}, (), harness=harness or self._plan.harness_path)
+        seconds = _START + sum(limits.values())
+        answer = self._run(every, limits, seconds, count=True)
         if isinstance(answer, str):
             msg = f"the kit did not end on the backend as it is: {answer}"
             raise ConfigError(msg)
@@ -242,42 +251,52 @@ class PackageCopy:
             msg = f"mutants say nothing of a backend that fails {case}: {why}"
             raise ConfigError(msg, remedy="run the kit, and mend what it finds")
         del answer["failed"]
-        return Examined(**answer)
+        return replace(every, **answer)
 
-    def attempt(self, mutant: Mutant, examined: Examined) -> Tried:
-        """Run the cases on a mutant until one fails."""
-        usual = {name: examined.seconds[name] for name in examined.order(mutant)}
-        longest = self._plan.time_limit
-        limits = {case: min(longest, _LEAST + 10 * t) for case, t in usual.items()}
+    def attempt(self, mutant: Mutant, *examined: Examined) -> Tried:
+        """Run the cases of each harness on a mutant until one fails."""
         path = self._root / mutant.module
         whole = path.read_text(encoding="utf-8")
         begun = time.monotonic()
         path.write_text(mutant.mutation.apply(whole), encoding="utf-8")
         try:
-            answer = self._run(limits, _START + 10 * sum(usual.values()))
+            found = (self._caught(mutant, one) for one in examined)
+            case, why = next(filter(None, found), (None, ""))
         finally:
             path.write_text(whole, encoding="utf-8")
-        took = time.monotonic() - begun
+        return Tried(mutant, case, why, time.monotonic() - begun)
+
+    def _caught(self, mutant: Mutant, examined: Examined) -> tuple[str, str] | None:
+        """The case that fails on a mutant that is in place, and why."""
+        usual = {name: examined.seconds[name] for name in examined.order(mutant)}
+        if not usual:
+            return None
+        longest = self._plan.time_limit
+        limits = {case: min(longest, _LEAST + 10 * t) for case, t in usual.items()}
+        answer = self._run(examined, limits, _START + 10 * sum(usual.values()))
         if isinstance(answer, str):
-            return Tried(mutant, "the process", answer, took)
-        if answer["failed"]:
-            case, why = answer["failed"]
-            return Tried(mutant, case, why, took)
-        return Tried(mutant, seconds=took)
+            return "the process", answer
+        return tuple(answer["failed"]) if answer["failed"] else None
 
     def _run(
-        self, limits: Mapping[str, float], seconds: float, *, count: bool = False
+        self,
+        examined: Examined,
+        limits: Mapping[str, float],
+        seconds: float,
+        *,
+        count: bool = False,
     ) -> Any:
         """The answer of a process that runs cases; text that says how it ended."""
         asked = {
             "type": self._plan.subject.name,
-            "harness": self._plan.harness_path,
+            "harness": examined.harness,
             "overrides": dict(self._plan.subject.overrides),
             "cases": limits,
+            "narrowed": [*examined.narrowed],
             "seed": self._plan.seed,
             "count": count,
             "root": str(self._root),
-            "path": [str(Path.cwd())] if self._plan.harness_path else [],
+            "path": [str(Path.cwd())] if examined.harness else [],
         }
         paths = [str(self._root), *filter(None, [os.environ.get("PYTHONPATH")])]
         process = subprocess.Popen(
@@ -326,9 +345,12 @@ class PackageCopy:
         name = self._plan.subject.harness.__name__
         return shared != self._harness or mutation.where.split(".")[0] == name
 
-    def _mutant(self, file: Path, mutation: Mutation, examined: Examined) -> Mutant:
+    def _mutant(
+        self, file: Path, mutation: Mutation, examined: Sequence[Examined]
+    ) -> Mutant:
         module = file.relative_to(self._root).as_posix()
-        return Mutant(module, mutation, len(examined.cases_at(module, mutation)))
+        reached = sum(len(one.cases_at(module, mutation)) for one in examined)
+        return Mutant(module, mutation, reached)
 
 
 def _modules(subject: Subject) -> list[str]:

@@ -168,9 +168,10 @@ def _constant(node: ast.expr) -> bool:
 
 def _replaced(node: ast.stmt, source: str) -> Iterator[tuple[str, str]]:
     match node:
-        case ast.Expr(ast.Call()):
+        case ast.Expr(ast.Call() as call):
             yield "pass", "dropped call"
-            yield _suppressed(node, source), "caught error"
+            if not _appends(call):
+                yield _suppressed(node, source), "caught error"
         case ast.Raise():
             yield "pass", "caught error"
         case ast.AugAssign():
@@ -181,6 +182,14 @@ def _replaced(node: ast.stmt, source: str) -> Iterator[tuple[str, str]]:
             yield "break", "dropped statement"
         case ast.Break():
             yield "continue", "dropped statement"
+
+
+def _appends(node: ast.Call) -> bool:
+    """Whether a known value is appended to a list, which raises nothing."""
+    known = all(
+        isinstance(a, ast.Name | ast.Attribute | ast.Constant) for a in node.args
+    )
+    return isinstance(node.func, ast.Attribute) and node.func.attr == "append" and known
 
 
 def _is_none(node: ast.expr) -> bool:

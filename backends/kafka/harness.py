@@ -90,6 +90,9 @@ class KafkaHarness:
             sent.append(fields)
         self._send(partition, sent)
 
+    def write_values(self, partition: int, values: Sequence[bytes]) -> None:
+        self._send(partition, [{"value": value} for value in values])
+
     def tombstone(self, partition: int) -> None:
         self._send(partition, [{"value": None}])
 

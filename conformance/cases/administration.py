@@ -7,12 +7,14 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from streamfactory.conformance.case import case
+from streamfactory.conformance.cases.writing import WRITER, stage
 from streamfactory.conformance.expectations import (
     Excluded,
     expect,
     expect_error,
     require,
 )
+from streamfactory.conformance.harness import WritesRows
 from streamfactory.spi import (
     MisuseError,
     StreamError,
@@ -58,6 +60,76 @@ def topics_are_created_grown_and_deleted(bench: Bench) -> None:
         what = "metadata of a deleted topic"
         error = expect_error(StreamError, what, source.metadata.partitions)
         require(isinstance(error, TopicNotFound), f"a deleted topic is {error!r}")
+
+
+@case(
+    "M4",
+    hint="an operation on a topic that is not there does nothing, or makes it",
+    needs=(ADMINISTRATION,),
+)
+def operations_on_an_unknown_topic_are_refused(bench: Bench) -> None:
+    """What is done to a topic that is not there, or was deleted, is TopicNotFound."""
+    bench.create()
+    name = f"{bench.topic}-made"
+    operations = {"grow": (5,), "truncate": ({0: 1},), "facts": (), "delete": ()}
+    with _administration(bench, name) as (call, _):
+        for _ in range(2):
+            for operation, arguments in operations.items():
+                what = f"{operation} of a topic that is not there"
+                error = expect_error(
+                    StreamError, what, call, operation, name, *arguments
+                )
+                refused = isinstance(error, TopicNotFound | Unsupported)
+                require(refused, f"{what} is {error!r}")
+            call("create", name, new_schema(bench), 1)
+            call("delete", name)
+
+
+@case(
+    "M4",
+    hint="growth sets the number of partitions that it is given",
+    needs=(ADMINISTRATION,),
+)
+def topics_do_not_shrink(bench: Bench) -> None:
+    """Growth to fewer partitions is a MisuseError, and all partitions are left."""
+    bench.create(partitions=3)
+    before = sorted(bench.written)
+    with _administration(bench, bench.topic) as (call, source):
+        arguments = ("grow", bench.topic, len(before) - 1)
+        error = expect_error(
+            StreamError, "growth to fewer partitions", call, *arguments
+        )
+        refused = isinstance(error, MisuseError | Unsupported)
+        require(refused, f"growth to fewer partitions is {error!r}")
+        found = sorted(info.partition.id for info in source.metadata.partitions())
+    expect(found, before, "partitions afterwards")
+
+
+@case(
+    "W3",
+    claims=("epoch_visibility",),
+    abilities=(WritesRows,),
+    writing=True,
+    hint="commit does not look whether the topic is still there",
+    needs=(ADMINISTRATION,),
+)
+def a_commit_into_a_deleted_topic_is_no_success(bench: Bench) -> None:
+    """Rows written into a topic that was deleted are not reported as stored."""
+    bench.create()
+    sink = bench.sink()
+    messages = stage(bench, sink, 0, [[1, 2, 3]])
+    committer = bench.closing(sink.committer(writer_id=WRITER))
+    with _administration(bench, bench.topic) as (call, source):
+        call("delete", bench.topic)
+        try:
+            committer.commit(0, messages)
+        except StreamError as error:
+            bench.note(f"the commit is refused: {error.code}")
+            return
+        # A type that makes topics on demand has made it again, with the rows.
+        infos = source.metadata.partitions()
+        held = sum((info.latest or 0) - info.earliest for info in infos)
+        expect(held, 3, "rows of a commit that was reported as successful")
 
 
 @case(

@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from streamfactory.conformance.case import case
-from streamfactory.conformance.expectations import expect_error, require
-from streamfactory.spi import INTEGER, ConfigError
+from streamfactory.conformance.expectations import expect, expect_error, require
+from streamfactory.spi import INTEGER, ConfigError, Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -15,10 +15,16 @@ if TYPE_CHECKING:
     from streamfactory.conformance.bench import Bench
 
 
-@case("C1", hint="a validator or check_options reports nothing")
+@case("C1", hint="a validator or check_options reports nothing, or what is not wrong")
 def mistaken_options_are_refused(bench: Bench) -> None:
-    """Numbers out of bounds, and `mistakes` of the harness, are errors with a key."""
+    """Numbers out of bounds and `mistakes` of the harness are errors with a key.
+
+    The rules over several options report nothing of what the harness configures.
+    """
     bench.create()
+    if bench.backend.check_options is not None:
+        found = [*bench.backend.check_options(bench.configured().config, Role.READ)]
+        expect(found, [], "problems of the configuration of the harness")
     prefix = f"stream.{bench.backend.name}."
     for mistake in (*_out_of_bounds(bench, prefix), *bench.traits.mistakes):
         what = f"the configuration with {dict(mistake)}"

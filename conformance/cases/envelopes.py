@@ -12,7 +12,6 @@ from streamfactory.conformance.cases.reading import ROWS
 from streamfactory.conformance.expectations import (
     Excluded,
     expect,
-    expect_error,
     require,
 )
 from streamfactory.conformance.harness import (
@@ -23,8 +22,6 @@ from streamfactory.conformance.harness import (
     WritesRows,
 )
 from streamfactory.spi import (
-    EpochVisibility,
-    MessageTooLarge,
     MetadataProvider,
     Yields,
     envelope_schema,
@@ -41,7 +38,7 @@ _NOON: Final = 1_700_000_000_000
 """Milliseconds since the epoch, of some day."""
 _CLOCKS: Final = 600.0
 """Seconds by which the clocks of two machines differ at most."""
-_LONG: Final = 65_536
+LONG: Final = 65_536
 """Bytes of a long key."""
 _TICK: Final = 0.05
 """Seconds that every clock can resolve."""
@@ -100,7 +97,7 @@ def keys_and_headers_arrive_as_they_were_sent(bench: Bench) -> None:
     samples = bench.traits.sample_headers
     if samples != SAMPLE_HEADERS:
         bench.narrow("headers are those of sample_headers", "sample_headers")
-    keys = (None, b"", b"\x00\xff", _long_key(bench))
+    keys = (None, b"", b"\x00\xff", long_key(bench))
     messages = [Message(n, key=key) for n, key in enumerate(keys)]
     messages += [
         Message(n, headers=tuple(sample)) for n, sample in enumerate(samples, len(keys))
@@ -115,10 +112,10 @@ def keys_and_headers_arrive_as_they_were_sent(bench: Bench) -> None:
     expect(headers, [list(m.headers) for m in messages], "headers")
 
 
-def _long_key(bench: Bench) -> bytes:
+def long_key(bench: Bench) -> bytes:
     """The longest key that the medium stores, of at most 64 KiB."""
-    length = min(_LONG, bench.traits.largest_key)
-    if length < _LONG:
+    length = min(LONG, bench.traits.largest_key)
+    if length < LONG:
         bench.narrow(f"keys of more than {length} bytes are not tried", "largest_key")
     return b"k" * length
 
@@ -217,13 +214,16 @@ def offsets_by_time_follow_the_clock(bench: Bench) -> None:
 @case(
     "M1",
     overrides=(MetadataProvider.fetch_topics,),
-    hint="topics are those of the configuration",
+    hint="topics are those of the configuration, or keys of the medium",
 )
 def topics_are_listed(bench: Bench) -> None:
-    """fetch_topics lists an existing topic once."""
+    """fetch_topics lists an existing topic once, and nothing of what it is made of."""
+    before = {*bench.provider().fetch_topics()}
     bench.create(messages=1)
     listed = list(bench.provider().fetch_topics())
     expect(listed.count(bench.topic), 1, f"entries of {bench.topic} in the list")
+    parts = {name for name in listed if bench.topic in name} - before - {bench.topic}
+    expect(parts, set(), f"entries of what {bench.topic} is made of")
 
 
 @case(
@@ -234,7 +234,7 @@ def topics_are_listed(bench: Bench) -> None:
 )
 def carried_columns_come_back(bench: Bench) -> None:
     """What CARRIES names is read back from the messages as it was written."""
-    _require_one_medium(bench)
+    require_one_medium(bench)
     sink = bench.sink()
     carried = sink.factory.CARRIES & {"_key", "_headers", "_timestamp"}
     if bench.backend.yields is not Yields.ENVELOPE or not carried:
@@ -263,129 +263,8 @@ def carried_columns_come_back(bench: Bench) -> None:
         expect(got, wanted, f"{name} read back")
 
 
-@case(
-    "W8",
-    abilities=(WritesRows,),
-    writing=True,
-    hint="an empty value is stored, or read, as null; bytes are taken for text",
-    needs=("carried_columns_come_back",),
-)
-def any_bytes_come_back_as_they_were_written(bench: Bench) -> None:
-    """Each of all bytes, empty values and keys, and long ones come back unchanged."""
-    number, schema = bench.create(), _message_schema(bench)
-    values = [b"", b"\x00", b"a\x00b", b"\xff\xfe\x80", b"v" * _LONG, b"", b""]
-    # A format of its own may have a byte for what is missing.
-    values += [bytes([byte]) for byte in range(256)] + [b"last"]
-    rows = pa.record_batch([pa.array(values, pa.binary())], schema=schema)
-    sink = bench.sink()
-    if "_key" in sink.factory.CARRIES:
-        keys = [b"", None, b"\x00", b"\xff\x00", _long_key(bench), b"k", None]
-        keys += [bytes([byte]) for byte in reversed(range(256))] + [b""]
-        rows = rows.append_column("_key", pa.array(keys, pa.binary()))
-    bench.note(f"write({len(values)} values, the longest of {_LONG} bytes)")
-    writer = bench.closing(sink.writer(rows.schema, writer_id="bytes", epoch=0))
-    writer.write(rows)
-    bench.closing(sink.committer(writer_id="bytes")).commit(0, [writer.commit()])
-    found = envelopes(bench, number, len(values))
-    for name in rows.schema.names:
-        got = found["value" if name == schema.names[0] else name.removeprefix("_")]
-        expect(got.to_pylist(), rows[name].to_pylist(), f"{name} read back")
-
-
-@case(
-    "W8",
-    abilities=(WritesRows,),
-    writing=True,
-    hint="the limit is one less than stated, or a long row is split or cut",
-    needs=("carried_columns_come_back",),
-)
-def the_largest_value_comes_back_whole(bench: Bench) -> None:
-    """A value of exactly `largest_value` bytes is written, and read back alone."""
-    schema, values = _message_schema(bench), _around(bench, 0)
-    number, sink = bench.create(), bench.sink()
-    rows = pa.record_batch([pa.array(values, pa.binary())], schema=schema)
-    bench.note(f"write(values of {[len(value) for value in values]} bytes)")
-    writer = bench.closing(sink.writer(schema, writer_id="longest", epoch=0))
-    writer.write(rows)
-    bench.closing(sink.committer(writer_id="longest")).commit(0, [writer.commit()])
-    found = envelopes(bench, number, len(values))
-    lengths = [len(value) for value in found["value"].to_pylist()]
-    expect(lengths, [len(value) for value in values], "lengths read back")
-    require(found["value"].to_pylist() == values, "values have other bytes")
-    reader, start = bench.reader(number), found["offset"][0].as_py()
-    latest = found["offset"][-1].as_py() + 1
-    # What is longer than max_bytes is returned alone, and as a whole (rule R1).
-    batches = bench.batches(reader, start, latest, max_bytes=1)
-    read = [batch.rows["value"].to_pylist() for batch in batches if batch.num_rows]
-    counts = [len(part) for part in read]
-    expect(counts, [1] * len(values), "rows of each result with max_bytes=1")
-    alone = [value for part in read for value in part]
-    require(alone == values, "values read with max_bytes=1 have other bytes")
-
-
-@case(
-    "W9",
-    abilities=(WritesRows,),
-    writing=True,
-    hint="a value that is too long is cut, or its refusal is retried",
-    needs=("the_largest_value_comes_back_whole",),
-)
-def a_value_above_the_largest_is_refused_with_its_row(bench: Bench) -> None:
-    """A value of one byte more is MessageTooLarge; the error has the row's number."""
-    schema, values = _message_schema(bench), _around(bench, 1)
-    number, sink = bench.create(), bench.sink()
-    isolated = sink.factory.claims().epoch_visibility is not EpochVisibility.NONE
-    writer = bench.closing(sink.writer(schema, writer_id="longer", epoch=0))
-    bench.note(f"write(values of {[len(value) for value in values]} bytes)")
-    before, rest = (
-        pa.record_batch([pa.array(part, pa.binary())], schema=schema)
-        for part in (values[:1], [values[0], *values[1:]])
-    )
-
-    def write() -> None:
-        writer.write(before)
-        writer.write(rest)
-        writer.commit()
-
-    what = f"a value of {len(values[1])} bytes"
-    error = expect_error(MessageTooLarge, what, write)
-    # Rows are counted from the beginning of the attempt.
-    require("row 2 " in str(error), f"the error does not name row 2: {error}")
-    writer.abort()
-    small = values[-1]
-    again = bench.closing(sink.writer(schema, writer_id="longer", epoch=0))
-    again.write(pa.record_batch([pa.array([small], pa.binary())], schema=schema))
-    bench.closing(sink.committer(writer_id="longer")).commit(0, [again.commit()])
-    found = envelopes(bench, number, 1)["value"].to_pylist()
-    if isolated:
-        lengths = [len(value) for value in found]
-        expect(lengths, [len(small)], "lengths of values after the refused one")
-    require(found[-1] == small, "the value after the refused one is not read back")
-
-
-def _require_one_medium(bench: Bench) -> None:
+def require_one_medium(bench: Bench) -> None:
     """Exclude a case that reads what it wrote, where a sink writes elsewhere."""
     if bench.has(HasSinkProperties):
         msg = "readers and writers use the two ends of a wire"
         raise Excluded(msg)
-
-
-def _message_schema(bench: Bench) -> pa.Schema:
-    """The schema of rows whose one column is the bytes of messages."""
-    _require_one_medium(bench)
-    schema = bench.use(WritesRows).rows([0]).schema
-    if bench.backend.yields is not Yields.ENVELOPE or schema.types != [pa.binary()]:
-        msg = "rows are not the bytes of messages"
-        raise Excluded(msg)
-    return schema
-
-
-def _around(bench: Bench, more: int) -> list[bytes]:
-    """Three values, of which the second has so many bytes more than the largest."""
-    largest = bench.traits.largest_value
-    if largest is None:
-        msg = f"the harness states no largest_value{bench.reason(['largest_value'])}"
-        raise Excluded(msg)
-    # No two of its parts are equal: a part that is missing or repeated is noticed.
-    some = b"".join(at.to_bytes(4) for at in range(largest // 4 + 2))
-    return [b"first", some[: largest + more], b"last"]

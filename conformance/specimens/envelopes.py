@@ -312,6 +312,10 @@ class EnvelopesHarness:
             lines.append(line)
         self._append(partition, lines)
 
+    def write_values(self, partition: int, values: Sequence[bytes]) -> None:
+        """Append messages of any content."""
+        self._send(partition, values)
+
     def gap(self, partition: int, offsets: int) -> None:
         """Append a marker, so many offsets later."""
         self._append(partition, [{}], step=offsets)

@@ -49,6 +49,7 @@ NO_SERVER = {
 NO_ENVELOPES = {
     "consumers answer typed rows, not envelopes",
     "no ability: write_messages",
+    "no ability: write_values",
 }
 NO_TIMES = {"no ability: fetch_offsets_at, write_messages", "no ability: fetch_topics"}
 NO_GAP, NO_FINISH = "no ability: gap", "no ability: finish"

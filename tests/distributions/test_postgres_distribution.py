@@ -24,6 +24,7 @@ TYPED = {
     "no ability: grow",
     "no ability: tombstone",
     "no ability: write_messages",
+    "no ability: write_values",
     "not claimed: redelivers",
     "rows are not the bytes of messages",
 }

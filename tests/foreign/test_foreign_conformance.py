@@ -42,6 +42,7 @@ SKIPPED = {
     "no ability: unreachable",
     "no ability: rows, visible",
     "no ability: write_messages",
+    "no ability: write_values",
     "not claimed: redelivers",
 }
 

@@ -36,6 +36,7 @@ SKIPPED = {
     "no ability: tombstone",
     "no ability: unreachable",
     "no ability: write_messages",
+    "no ability: write_values",
     "not claimed: redelivers",
     "rows are not the bytes of messages",
     "not claimed: epoch_visibility=task",

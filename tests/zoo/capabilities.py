@@ -172,6 +172,13 @@ class _Timestamp(_Column):
         return [us and us // 1000 for us in micros.to_pylist()]
 
 
+class _Buffer(_Column):
+    NAME = "value"
+
+    def changed(self, values: list[Any]) -> list[Any]:
+        return [value and value[:65_536] for value in values]
+
+
 class _Losing(EnvelopesConsumer):
     def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
         fetched = super().fetch_messages(start, end, limits)
@@ -224,6 +231,13 @@ class ReturnsMillisecondTimestamps(Enveloping):
     """Column `timestamp` is in milliseconds."""
 
     CONSUMER = _Timestamp
+
+
+@caught_by("values_of_any_length_are_read_whole")
+class CutsWhatABufferDoesNotHold(Enveloping):
+    """Of a value above 64 KiB the first 64 KiB are returned."""
+
+    CONSUMER = _Buffer
 
 
 @caught_by("gaps_are_not_losses")

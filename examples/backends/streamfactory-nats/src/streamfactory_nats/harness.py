@@ -140,6 +140,13 @@ class NatsHarness:
 
         self._call(publish)
 
+    def write_values(self, partition: int, values: Sequence[bytes]) -> None:
+        async def publish(client: Client) -> None:
+            for value in values:
+                await client.jetstream().publish(f"{self.topic}.{partition}", value)
+
+        self._call(publish)
+
     def numbers(self, rows: pa.RecordBatch) -> list[int]:
         return [int(value) for value in rows.column("value").to_pylist()]
 

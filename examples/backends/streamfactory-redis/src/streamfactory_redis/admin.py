@@ -73,7 +73,7 @@ class RedisTopicAdmin(spi.TopicAdmin):
             return
         # The topic first: from then on nobody reads or writes the rest.
         client.delete(layout.topic_key(topic))
-        prefix = layout.stream_key(topic, 0)[:-1]
+        prefix = layout.stream_key(topic, "")
         for key in client.scan_iter(match=f"{_escaped(prefix)}*"):
             client.delete(key)
 

@@ -128,6 +128,9 @@ class RedisHarness:
             entries.append({**fields, **dict(message.headers)})
         self._append(partition, *entries)
 
+    def write_values(self, partition: int, values: Sequence[bytes]) -> None:
+        self._append(partition, *({"value": value} for value in values))
+
     def numbers(self, rows: pa.RecordBatch) -> list[int]:
         return [int(value) for value in rows.column("value").to_pylist()]
 

@@ -42,8 +42,8 @@ def topic_key(topic: str) -> str:
     return f"{{{topic}}}:topic"
 
 
-def stream_key(topic: str, partition: int) -> str:
-    """The stream of a partition."""
+def stream_key(topic: str, partition: int | str) -> str:
+    """The stream of a partition; its beginning, where the partition is empty text."""
     return f"{{{topic}}}:{partition}"
 
 

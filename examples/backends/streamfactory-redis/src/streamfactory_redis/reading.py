@@ -90,8 +90,8 @@ class RedisConsumer(spi.PartitionLevelConsumer):
             scripts.READ,
             [layout.topic_key(self._partition.topic), place.key],
             layout.entry_id(start),
-            min(max(1, limits.max_rows), _MOST_ROWS),
-            min(max(1, limits.max_bytes), _MOST_BYTES),
+            min(limits.max_rows, _MOST_ROWS),
+            min(limits.max_bytes, _MOST_BYTES),
         )
         earliest, latest = parse_bounds(bounds)
         if place.managed:
@@ -171,7 +171,7 @@ class RedisMetadata(spi.MetadataProvider):
         incarnation, bounds = self._connection.run(
             scripts.PARTITIONS,
             [layout.topic_key(topic)],
-            layout.stream_key(topic, 0)[:-1],
+            layout.stream_key(topic, ""),
         )
         if incarnation is None:
             partition = spi.Partition(topic, 0)
