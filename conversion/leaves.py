@@ -32,7 +32,7 @@ _EXACT: Final = frozenset(
 _INTEGERS: Final = pa.decimal128(20, 0)
 """A decimal type with all integers of 64 bits."""
 _NUMBERS: Final = ("integer", "floating", "decimal")
-_TIMES: Final = ("date", "time", "timestamp", "zoned timestamp", "duration")
+_STAMPS: Final = ("timestamp", "zoned timestamp")
 
 
 def leaf_refusal(have: pa.DataType, want: pa.DataType) -> str | None:
@@ -42,13 +42,13 @@ def leaf_refusal(have: pa.DataType, want: pa.DataType) -> str | None:
         return None if can_rescale(have, want) else "their scales are too far apart"
     if mine == other != "" or (mine, other) in _EXACT:
         return None
-    if {mine, other} <= {*_TIMES} and "zoned timestamp" in (mine, other):
+    if {mine, other} == {*_STAMPS}:
         return "a timestamp without time zone is not in UTC"
     if mine == "text":
         return "text is not parsed"
     if {mine, other} == {"floating", "decimal"}:
         return "a floating-point number is not an exact decimal"
-    if (mine in _NUMBERS and other in _TIMES) or (mine in _TIMES and other in _NUMBERS):
+    if any(a in _NUMBERS and b in _STAMPS for a, b in ((mine, other), (other, mine))):
         return "a number is not a timestamp"
     if mine and other == "text":
         return "values are not converted to text"

@@ -25,7 +25,7 @@ from streamfactory.conversion.leaves import leaf_cast, leaf_refusal
 from streamfactory.spi import SchemaMismatch
 from streamfactory.spi.causes import first_line
 from streamfactory.spi.computing import pc
-from streamfactory.spi.ddl import type_text
+from streamfactory.spi.ddl import named_in_ddl, type_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -76,7 +76,7 @@ class Place(NamedTuple):
             try:
                 return step(array)
             except _FAULTS as error:
-                self.refuse(first_line(error), error)
+                self.refuse(named_in_ddl(first_line(error)), error)
 
         return convert
 

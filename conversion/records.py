@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamfactory.spi import MisuseError, SchemaMismatch
+from streamfactory.spi.ddl import named_in_ddl, type_text
 
 _EXACT: Final = frozenset({bool, int, float, str, bytes, Decimal})
 """Types whose values Arrow keeps or refuses, where all values of a column have one."""
@@ -71,7 +72,7 @@ def _check_kept(name: str, listed: Sequence[Any], array: pa.Array) -> None:
     for row, (given, kept) in enumerate(zip(listed, array.to_pylist(), strict=True)):
         if not _is_same(given, kept):
             what = f"would change {given!r} to {kept!r}"
-            msg = f"column {name!r} as {array.type} {what}"
+            msg = f"column {name!r} as {type_text(array.type)} {what}"
             raise _mismatch(msg, name, row)
 
 
@@ -114,7 +115,8 @@ def _inferred(name: str, values: Any, listed: Any) -> pa.Array:
             fits = half
         else:
             refused = half
-    msg = f"column {name!r} cannot be converted to Arrow: {error}"
+    reason = named_in_ddl(str(error))
+    msg = f"column {name!r} cannot be converted to Arrow: {reason}"
     raise _mismatch(msg, name, fits) from error
 
 

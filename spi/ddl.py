@@ -59,6 +59,17 @@ def _names() -> Mapping[pa.DataType, str]:
     return {kind: name for name, kind in reversed(_simple().items())}
 
 
+@cache
+def _arrow_names() -> Mapping[str, str]:
+    return {str(kind): name for kind, name in _names().items()}
+
+
+@cache
+def _arrow_types() -> re.Pattern[str]:
+    names = "|".join(map(re.escape, _arrow_names()))
+    return re.compile(rf"(?:(?<= to )|(?<= from ))(?:{names})(?![\w\[])")
+
+
 def parse_ddl(text: str) -> pa.Schema:
     """Read a schema.
 
@@ -86,6 +97,14 @@ def to_ddl(schema: pa.Schema) -> str:
 def type_text(kind: pa.DataType) -> str:
     """Name a type in a message: by its DDL, and by Arrow's name where it has none."""
     return _type_text(kind, str)
+
+
+def named_in_ddl(text: str) -> str:
+    """Replace the names of types in a message of Arrow by those of `type_text`.
+
+    Only after the words that precede types there, so that values are left as they are.
+    """
+    return _arrow_types().sub(lambda found: _arrow_names()[found[0]], text)
 
 
 def columns_text(schema: Iterable[pa.Field]) -> str:

@@ -38,6 +38,11 @@ class Endpoint:
         return self.transport != "tcp" or is_loopback(self.host)
 
     @property
+    def port(self) -> int:
+        """The TCP port; 0 for other transports."""
+        return int(self.name.rpartition(":")[2]) if self.transport == "tcp" else 0
+
+    @property
     def is_ipv6(self) -> bool:
         """Whether the host is an IPv6 number."""
         return ":" in self.host

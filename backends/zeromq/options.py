@@ -142,7 +142,7 @@ OPTIONS: Final = (
     ),
     Option(
         "linger.millis",
-        "Time for which closing waits until queued messages are sent.",
+        "Time for which closing waits until peers have received queued messages.",
         PERIOD,
         default="30s",
         minimum=0,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import zmq
 
+from streamfactory.backends.zeromq.draining import Lingering
 from streamfactory.backends.zeromq.options import Settings
 from streamfactory.backends.zeromq.security import AllowList, secure
 from streamfactory.live.addresses import check_free
@@ -44,8 +45,11 @@ _EVENTS: Final = (
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_ACCEPTED
+    | zmq.EVENT_CONNECTED
     | zmq.EVENT_DISCONNECTED
 )
+_OPENED: Final = (zmq.EVENT_ACCEPTED, zmq.EVENT_CONNECTED)
 _EVENT: Final = struct.Struct("=HI")
 
 
@@ -59,10 +63,11 @@ class SocketContext:
         self.config = config
         self.settings = settings = Settings(config)
         every = (e for endpoints in settings.addresses for e in endpoints)
-        self._is_shared = any(e.transport == "inproc" for e in every)
+        self.is_shared = any(e.transport == "inproc" for e in every)
         self._lock = threading.Lock()
         self._context: zmq.Context[Any] | None = None
         self._allow_list: AllowList | None = None
+        self._closing: list[Lingering] = []
 
     def socket(self, kind: int) -> zmq.Socket[bytes]:
         """Create a socket; the first one starts the context."""
@@ -72,18 +77,32 @@ class SocketContext:
             made: zmq.Socket[bytes] = self._context.socket(kind)
             return made
 
-    def close(self) -> None:
-        """Terminate the context; waits for lingering sockets."""
+    def linger(self, connections: Lingering) -> None:
+        """Wait for the peers of a closed socket when the context is closed."""
+        with self._lock:
+            self._closing.append(connections)
+
+    def close(self) -> bool:
+        """Terminate the context; waits for lingering sockets and their peers.
+
+        Returns:
+            Whether all of that ended before its time was over.
+        """
         with self._lock:
             context, self._context = self._context, None
             allow_list, self._allow_list = self._allow_list, None
-        if context is not None and not self._is_shared:
-            context.term()
+            closing, self._closing = self._closing, []
+        try:
+            if context is not None and not self.is_shared:
+                context.term()
+        finally:
+            ended = [connections.drain() for connections in closing]
         if allow_list is not None:
             allow_list.join()
+        return all(ended)
 
     def _started(self) -> zmq.Context[Any]:
-        context = zmq.Context.instance() if self._is_shared else zmq.Context()
+        context = zmq.Context.instance() if self.is_shared else zmq.Context()
         if self.settings.listens and "curve.secret.key" in self.config.settings:
             allowed = self.config["curve.allowed.keys"]
             self._allow_list = AllowList(context, allowed)
@@ -121,6 +140,8 @@ class MonitoredSocket:
         self.disconnects = 0
         self.lost = 0
         """Number of connections that were lost after their handshake."""
+        self._connections: set[int] = set()
+        """Descriptors of libzmq's connections."""
         self._failed_handshakes = 0
         """Those whose disconnection was not reported yet."""
         self.socket = place.socket(kind)
@@ -175,10 +196,13 @@ class MonitoredSocket:
             except zmq.Again:
                 return
             kind, value = _EVENT.unpack(event)
-            if kind == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            if kind in _OPENED:
+                self._connections.add(value)
+            elif kind == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self.handshakes += 1
                 self._failing = None
             elif kind == zmq.EVENT_DISCONNECTED:
+                self._connections.discard(value)
                 self.disconnects += 1
                 if self._failed_handshakes:
                     self._failed_handshakes -= 1
@@ -198,9 +222,17 @@ class MonitoredSocket:
             raise self._failing[1]
 
     def close(self, linger: float) -> None:
-        """Close the socket; queued messages are sent for ``linger`` seconds."""
+        """Close the socket; queued messages are sent for ``linger`` seconds.
+
+        `SocketContext.close` waits until they are received.
+        """
         if self.socket.closed:
             return
+        if linger and not self._place.is_shared:
+            with suppress(StreamError):
+                self.check()
+            ports = {endpoint.port for endpoint in self._endpoints}
+            self._place.linger(Lingering(self._connections, ports, linger))
         # Closing the monitor first would block libzmq's thread.
         with suppress(zmq.ZMQError):
             self.socket.disable_monitor()

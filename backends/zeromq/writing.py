@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 import uuid
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -11,7 +10,6 @@ from streamfactory.backends.zeromq.keeping import AcknowledgedWriter
 from streamfactory.backends.zeromq.options import DEALER_ROUTER
 from streamfactory.backends.zeromq.sending import SendingWriter
 from streamfactory.backends.zeromq.transport import SocketContext
-from streamfactory.live.options import seconds
 from streamfactory.live.writing import LiveProducerFactory, PartitionWriters
 from streamfactory.spi import Claims, MisuseError, envelope_schema
 
@@ -37,13 +35,11 @@ class ZeromqWriters(PartitionWriters):
         self._place = place
 
     def confirm(self, deadline: float) -> int:
-        """Send what is queued; see `PartitionWriter`."""
-        left, began = super().confirm(deadline), time.monotonic()
-        self._place.close()
-        linger = seconds(self._place.config, "linger.millis")
-        if not 0 < linger <= time.monotonic() - began:
+        """Send what is queued, and wait for readers; see `PartitionWriter`."""
+        left = super().confirm(deadline)
+        if self._place.close():
             return left
-        text = "stream %r: messages were not sent within linger.millis, and are lost"
+        text = "stream %r: readers have not received every message within linger.millis"
         log.warning(text, self._place.config.name)
         return left + 1
 

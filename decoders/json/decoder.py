@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, final
@@ -247,12 +248,23 @@ class _Call:
         return None
 
 
+_JSON: Final = {"int": "integer", "float": "number", "str": "string", "bool": "boolean"}
+"""JSON's names of types, by those of Python, which msgspec uses."""
+_TYPES: Final = re.compile(r"(?<=expected `)[^`]*|(?<=got `)[^`]*")
+_NAME: Final = re.compile(rf"\b(?:{'|'.join(_JSON)})\b")
+
+
+def _named_in_json(types: re.Match[str]) -> str:
+    return _NAME.sub(lambda name: _JSON[name[0]], types[0])
+
+
 def _described(error: msgspec.ValidationError) -> str:
     """The text of msgspec's error, without names of undeclared fields."""
     text = str(error)
     if "unknown field" in text:
         return UNDECLARED
-    return f"the message does not fit the schema: {text[:1].lower()}{text[1:]}"
+    text = _TYPES.sub(_named_in_json, text[:1].lower() + text[1:])
+    return f"the message does not fit the schema: {text}"
 
 
 def _starts(texts: pa.StringArray) -> np.ndarray:

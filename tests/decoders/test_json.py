@@ -246,7 +246,7 @@ def test_bad_messages_are_reported_with_their_column_and_not_their_value() -> No
         b"\xff",
     )
     assert whats(decoded) == [
-        (0, "schema", f"{UNFIT}: expected `int | null`, got `str` - at `$.a`"),
+        (0, "schema", f"{UNFIT}: expected `integer | null`, got `string` - at `$.a`"),
         (2, "value", "column 'r.b' does not contain a valid date"),
         (3, "malformed", "the message is not JSON"),
         (4, "null", "column 'a' is null but not nullable"),

@@ -29,6 +29,9 @@ BUSY: Final = 20.0
 """Seconds of a processor that one input may take."""
 _WAITING: Final = 120.0
 """Seconds that one input may take on a machine that is busy with something else."""
+_STARTING: Final = 600.0
+"""Seconds that a child may take outside of any input: to start on such a machine, and
+to make inputs."""
 _POLL: Final = 0.1
 _MEASURED: Final = 200
 """Inputs from which on the share of accepted ones is judged."""
@@ -224,7 +227,7 @@ class Run:
             if late and data is not None and not hung:
                 hung = True
                 self._child.send_signal(signal.SIGABRT)  # its stack is printed
-            elif late and now - since > _WAITING + BUSY:
+            elif now - since > (_STARTING if data is None else _WAITING + BUSY):
                 self._child.kill()
         item, number, data = self._progress.look()
         self._progress.close()

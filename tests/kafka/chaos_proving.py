@@ -217,7 +217,7 @@ class Proof:
         self._kill_one("CoarseGrainedExecutorBackend")
 
     def worker_killed(self) -> None:
-        self._kill_one("pyspark")
+        self._kill_one("pyspark.daemon")
 
     def query_held(self) -> None:
         """A task, or the commit, is held; then something of it is killed."""

@@ -18,7 +18,7 @@ from tests.zeromq.peers import DEADLINE, numbers_of, properties, rows
 
 import streamfactory
 from streamfactory.backends.zeromq.harness import ZeromqPublisherHarness
-from streamfactory.spi import MessageTooLarge
+from streamfactory.spi import Finished, MessageTooLarge, ReaderFinished
 from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from tests.zeromq.peers import Peers
 
-    from streamfactory.wiring.writing.sink import Sink
 
 POLL = 0.25
 """Seconds after which a waiting writer looks at its timers."""
@@ -128,14 +127,7 @@ def test_a_large_epoch_over_a_slow_link_is_not_cut_by_the_heartbeat(
         writer = properties(pattern, connect=place, **beat)
         if pattern == "dealer-router":
             reader["stream.zeromq.acknowledge"] = "fetched"
-        read = threading.Event()
-
-        def put(sink: Sink) -> None:
-            sink.put(batch)
-            # Closed earlier, the system would drop what it has not sent at a heartbeat.
-            assert read.wait(4 * DEADLINE)
-
-        peers.write(writer, put)
+        peers.write(writer, lambda sink: sink.put(batch))
         received: list[pa.RecordBatch] = []
         with streamfactory.open(reader, follow=True) as source:
             deadline = time.monotonic() + 4 * DEADLINE
@@ -144,7 +136,6 @@ def test_a_large_epoch_over_a_slow_link_is_not_cut_by_the_heartbeat(
                 found = source.next_batch(1.0)
                 received += [] if found is None else [found.rows]
             source.next_batch(0.1)  # acknowledges the rows
-            read.set()
             peers.join()
         assert pa.Table.from_batches(received).equals(pa.Table.from_batches([batch]))
         assert len(accepted) == 1
@@ -162,3 +153,20 @@ def test_parts_of_a_row_that_exceed_the_limit_together_are_refused(
         streamfactory.open(reader, follow=True) as source,
     ):
         numbers_of(source, 1)
+
+
+def test_closing_before_a_subscriber_has_received_everything_is_a_warning(
+    peers: Peers, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = f"tcp://127.0.0.1:{free_port()}"
+    writer = properties("pub-sub", bind=place, linger__millis="300")
+    slow = peers.socket(zmq.SUB, rcvhwm=1, rcvbuf=4096)
+    slow.connect(place)
+    slow.subscribe(b"")
+    begun = time.monotonic()
+    with open_sink(writer) as sink:
+        for _ in range(5):
+            sink.put(LONG)
+        assert isinstance(sink.end_stream(Finished()), ReaderFinished)
+    assert 0.3 <= time.monotonic() - begun < DEADLINE
+    assert "have not received every message within linger.millis" in caplog.text
