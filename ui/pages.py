@@ -90,7 +90,9 @@ def overview() -> str:
             [
                 ShownPipeline(
                     name,
-                    *(answers[kind, str(path)] for kind in _OF_PIPELINES),
+                    answers["definition", str(path)],
+                    answers["progress", str(path)],
+                    answers["lags", str(path)],
                     site().runs.last(path),
                 )
                 for name, path in files.items()
@@ -102,7 +104,6 @@ def overview() -> str:
 
 
 _OF_STREAMS: Final = ("configuration", "partitions", "facts")
-_OF_PIPELINES: Final = ("definition", "progress", "lags")
 
 
 @pages.get("/stream")
