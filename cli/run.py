@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -107,6 +110,13 @@ def _files_of(
     metavar="FILE",
     help="File for Spark's log; a temporary file by default.",
 )
+@click.option(
+    "--until-input-ends",
+    "attached",
+    is_flag=True,
+    hidden=True,
+    help="The end of the standard input is a SIGTERM: for programs that start this.",
+)
 @metrics_option
 @remote_option
 @ui_option
@@ -128,6 +138,7 @@ def run_command(
     reset: str | None,
     ignore: str | None,
     spark_log: Path | None,
+    attached: bool,
     metrics: str | None,
     metrics_remote: bool,
     ui_address: str | None,
@@ -147,6 +158,8 @@ def run_command(
     if ship and master.startswith("local"):
         msg = "--ship needs the --master of a cluster: here the package is installed."
         raise click.UsageError(msg)
+    if attached:
+        threading.Thread(target=_end_with_input, daemon=True).start()
     pace = "once" if once else "continuous" if continuous else None
     endpoint = metrics_endpoint(
         metrics, printer, allow_remote=metrics_remote, problems=_failed_pipelines
@@ -170,6 +183,13 @@ def run_command(
         return Status.FAILED
     done = all(one.complete for one in outcomes)
     return Status.FINE if done else Status.INTERRUPTED
+
+
+def _end_with_input() -> None:
+    # Not `sys.stdin`, whose lock would be held while the interpreter ends.
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _failed_pipelines() -> list[str]:

@@ -68,8 +68,9 @@ def ui_command(
     """Serve pages about streams and pipelines for the browser.
 
     Shows the streams of the catalogue and the pipelines in the folder pipelines beside
-    it, and each PIPELINE (a file). Nothing is consumed or changed; with a token, dead
-    letters can be replayed and positions be set. Ends at SIGTERM or SIGINT.
+    it, and each PIPELINE (a file). Nothing is consumed or changed; with a token,
+    pipelines can be run, dead letters be replayed, and positions and topics be changed.
+    Ends at SIGTERM or SIGINT.
     """
     interval = interval_of(every, least=_LEAST)
     with (

@@ -14,10 +14,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
-def contract() -> str:
-    """A heading for each public class and function, with fields and methods."""
+def contract(*, errors: bool) -> str:
+    """A heading for each public class and function, with fields and methods.
+
+    Args:
+        errors: Those of ``errors.py``, or all others.
+    """
     lines: list[str] = []
     for path in sorted(Path(spi.__file__).parent.glob("[a-z]*.py")):
+        if (path.stem == "errors") is not errors:
+            continue
         nodes = ast.parse(path.read_text(encoding="utf-8")).body
         named = (ast.ClassDef, ast.FunctionDef)
         public = [n for n in nodes if isinstance(n, named) and n.name in spi.__all__]

@@ -83,12 +83,12 @@ ENTRIES: Final = {
 }
 
 
-def python_api() -> str:
-    """A heading for each entry, with what its docstring says."""
+def python_api(*titles: str) -> str:
+    """A heading for each entry below these titles, with what its docstring says."""
     lines: list[str] = []
-    for title, entries in ENTRIES.items():
+    for title in titles:
         lines += [f"## {title}", ""]
-        for entry in entries:
+        for entry in ENTRIES[title]:
             lines += _described(entry)
     return "\n".join(lines).rstrip()
 

@@ -27,6 +27,7 @@ import sys
 import tempfile
 from collections import Counter
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -433,10 +434,13 @@ _GENERATORS: Final[Mapping[str, Callable[[], str]]] = {
     "support": _support,
     "connectors": _connectors,
     "guarantees": _guarantees,
-    "contract": contract,
+    "contract": partial(contract, errors=False),
+    "contract-errors": partial(contract, errors=True),
     "conversions": conversions,
     "errors": error_sections,
-    "python-api": python_api,
+    "python-api": partial(python_api, "Reading", "Writing"),
+    "python-api-jobs": partial(python_api, "Whole jobs", "Servers", "Metrics", "Spark"),
+    "python-api-engines": partial(python_api, "Push tables", "Query engines"),
     "help": _help,
     **{
         f"help_{'_'.join(names)}": lambda names=names: _help(*names)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 LONGEST_NAME: Final = 249
 """Maximum characters of a topic name: Kafka's limit, for every stream type."""
 
+LEFT_OVER: Final = "left over"
+"""Fact of a topic: how many files or folders killed processes left in it."""
+
 
 def topic_name_problem(name: str) -> str | None:
     """Return why a topic name is invalid; None if it is valid.
@@ -113,7 +116,10 @@ class TopicAdmin:
         self._refuse("verify")
 
     def facts(self, topic: str) -> Mapping[str, str | int]:
-        """Return properties to show with the partitions: files, bytes, writers, ..."""
+        """Return properties to show with the partitions: files, bytes, writers, ...
+
+        `LEFT_OVER` counts what killed processes left, and `compact` removes.
+        """
         return {}
 
     def settings(self, topic: str) -> Mapping[str, str]:

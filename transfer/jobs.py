@@ -137,16 +137,19 @@ def replay_dead_letters(
         StreamError: Raised by either end; earlier rows are committed.
     """
     find = Catalogue().get
-    with open_replay(
-        find(letters),
-        find(to),
-        find,
-        of=None if of is None else find(of),
-        writer_id=writer_id,
-        allow_class_paths=allow_class_paths,
-        plugins=plugins,
-    ) as replay:
-        return replay.run(stop or threading.Event())
+    with (
+        open_replay(
+            find(letters),
+            find(to),
+            find,
+            of=None if of is None else find(of),
+            writer_id=writer_id,
+            allow_class_paths=allow_class_paths,
+            plugins=plugins,
+        ) as replay,
+        progress_bar(f"replay {letters}") as report,
+    ):
+        return replay.run(stop or threading.Event(), report)
 
 
 @takes(inputs=PATH, schema=SCHEMA, format=TEXT, writer_id=TEXT, stop=EVENT)

@@ -22,7 +22,7 @@ from streamfactory.spi.addresses import is_loopback, parse_address
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from streamfactory.ui.changes import Shown, ShownTopic
+    from streamfactory.ui.changes import AnyShown
 
 SESSION_SECONDS: Final = 8 * 3600
 MOST_SESSIONS: Final = 100
@@ -42,9 +42,7 @@ class Session:
     """What the forms of its pages send."""
     ends: float
     """By the monotonic clock."""
-    changes: deque[Shown | ShownTopic] = field(
-        default_factory=lambda: deque(maxlen=MOST_CHANGES)
-    )
+    changes: deque[AnyShown] = field(default_factory=lambda: deque(maxlen=MOST_CHANGES))
     """The changes that its pages showed last."""
 
 

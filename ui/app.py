@@ -25,6 +25,7 @@ from streamfactory.ui.administration import administration
 from streamfactory.ui.browse import browse
 from streamfactory.ui.mapping import mapping
 from streamfactory.ui.pages import pages
+from streamfactory.ui.running import running
 from streamfactory.ui.site import EXTENSION, Site, site
 from streamfactory.wiring.core.defects import InternalError
 from streamfactory.wiring.core.shown import plain_error, printable
@@ -81,6 +82,7 @@ def create_app(found: Site) -> Flask:
     app.register_blueprint(administration)
     app.register_blueprint(mapping)
     app.register_blueprint(actions)
+    app.register_blueprint(running)
     return app
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 """The result of the call."""
-C = TypeVar("C", "Shown", "ShownTopic", "ShownReplay")
+C = TypeVar("C", "Shown", "ShownTopic", "ShownReplay", "ShownRun")
 """The kind of a change."""
 
 _SECONDS: Final = 30.0
@@ -88,6 +88,24 @@ class ShownReplay:
     of: str = ""
     """The stream that the letters come from; empty for that of the first one."""
     key: str = field(default_factory=secrets.token_urlsafe)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ShownRun:
+    """A start, stop or restart of a pipeline that a page shows."""
+
+    kind: str
+    """``start``, ``stop`` or ``restart``."""
+    pipeline: str
+    pace: str = ""
+    """Of a start."""
+    seen: str = ""
+    """The run that there was, and its state."""
+    key: str = field(default_factory=secrets.token_urlsafe)
+
+
+AnyShown = Shown | ShownTopic | ShownReplay | ShownRun
 
 
 @final
@@ -188,7 +206,7 @@ def shown_before(key: str, kind: type[C]) -> C:
     raise MisuseError(msg, remedy="go back, and ask for it again")
 
 
-def forget(change: Shown | ShownTopic | ShownReplay) -> bool:
+def forget(change: AnyShown) -> bool:
     """Forget a change that was shown; False if another request did that."""
     try:
         g.session.changes.remove(change)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from flask import Blueprint, render_template, request
+from flask import Blueprint, g, render_template, request
 
 from streamfactory.spi import UnknownStream
 from streamfactory.spi.masking import mask_userinfo
@@ -18,7 +19,14 @@ from streamfactory.ui.mapping import link_text, links_of_catalogue, node_address
 from streamfactory.ui.plots import line_plot
 from streamfactory.ui.recording import rates
 from streamfactory.ui.site import site
-from streamfactory.ui.sorting import ORDERS, Shown, ordered, searched
+from streamfactory.ui.sorting import (
+    ORDERS,
+    Shown,
+    ShownPipeline,
+    ordered,
+    ordered_pipelines,
+    searched,
+)
 from streamfactory.ui.streams import (
     configuration,
     lags,
@@ -78,16 +86,24 @@ def overview() -> str:
         order=order,
         orders=ORDERS,
         total=len(everything),
-        pipelines=[
-            (name, *(answers[kind, str(path)] for kind in _OF_PIPELINES))
-            for name, path in files.items()
-        ],
+        pipelines=ordered_pipelines(
+            [
+                ShownPipeline(
+                    name,
+                    answers["definition", str(path)],
+                    answers["progress", str(path)],
+                    answers["lags", str(path)],
+                    site().runs.last(path),
+                )
+                for name, path in files.items()
+            ],
+            order,
+        ),
         **paging(len(names), begin, STREAMS),
     )
 
 
 _OF_STREAMS: Final = ("configuration", "partitions", "facts")
-_OF_PIPELINES: Final = ("definition", "progress", "lags")
 
 
 @pages.get("/stream")
@@ -186,6 +202,9 @@ def pipeline() -> str:
     lasted = [(one["at"], one["seconds"]) for one in reversed(history)]
     found = (answers["lags"].value or [None])[0]
     key = None if found is None else ("pipeline", found["name"], found["stream"])
+    run = site().runs.last(path)
+    if run is not None and run.running and run.stopping:
+        g.pending = True
     return render_template(
         "pipeline.html",
         name=name,
@@ -193,6 +212,8 @@ def pipeline() -> str:
         progress=answers["progress"],
         lag=answers["lags"],
         history=history,
+        run=run,
+        now=time.time(),
         plots=[
             line_plot("Offsets per second of batches", timed, "offsets/s"),
             line_plot("Duration of batches", lasted, "s"),

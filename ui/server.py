@@ -108,12 +108,13 @@ class PageServer(Closing):
         return f"{self._scheme}://{shown}:{self._site.access.port}/"
 
     def close(self) -> None:
-        """Stop listening, and ask jobs to end. Twice is allowed."""
+        """Stop listening, and have jobs and runs end. Twice is allowed."""
         # The thread may be awake and end before the trigger's descriptor is written to,
         # whose number may be another file's by then.
         with self._pulling:
             if not self._ended:
                 self._server.trigger.pull_trigger(self._stop.set)
+        self._site.runs.close()
         self._site.jobs.stop()
         self._site.feeds.stop()
         self._thread.join()

@@ -1,4 +1,4 @@
-"""What the pages share: look-ups, history, access and jobs of one server."""
+"""What the pages share: look-ups, history, access, jobs and runs of one server."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from flask import current_app
 
 from streamfactory.ui.feeds import Feeds
 from streamfactory.ui.jobs import Jobs
+from streamfactory.ui.runs import Runs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +31,7 @@ class Site:
     files: tuple[Path, ...] = ()
     """Pipelines besides those of the catalogue."""
     jobs: Jobs = field(default_factory=Jobs)
+    runs: Runs = field(default_factory=Runs)
     feeds: Feeds = field(default_factory=Feeds)
 
 

@@ -1,4 +1,4 @@
-"""The streams of the overview: those that are searched for, in the order asked for."""
+"""The streams and pipelines of the overview, in the order that is asked for."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from streamfactory.ui.lookups import Answer
+    from streamfactory.ui.runs import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,27 @@ def _is_failure(answer: Answer) -> bool:
     return answer.error is not None and answer.error["error"] != "unsupported"
 
 
+@dataclass(frozen=True, slots=True)
+class ShownPipeline:
+    """One pipeline of the overview."""
+
+    name: str
+    definition: Answer
+    progress: Answer
+    lag: Answer
+    run: Run | None
+    """Its last run by this server."""
+
+    @property
+    def problem(self) -> bool:
+        """Whether something is wrong with it. One that has not run is no problem."""
+        facts = self.definition.value or {}
+        errors = [one for one in facts.get("problems", ()) if one["level"] == "error"]
+        failed = self.run is not None and self.run.state == "failed"
+        unread = self.progress.value is not None and _is_failure(self.lag)
+        return bool(errors or self.definition.error or failed or unread)
+
+
 ORDERS: Final[dict[str, Callable[[Shown], Any]]] = {
     "problems": lambda one: (not one.problem, one.name),
     "name": lambda one: one.name,
@@ -73,3 +95,12 @@ def searched(names: Sequence[str], text: str) -> list[str]:
 def ordered(streams: Sequence[Shown], order: str) -> list[Shown]:
     """Streams in an order; of an unknown one, those with problems first."""
     return sorted(streams, key=ORDERS.get(order, ORDERS["problems"]))
+
+
+def ordered_pipelines(
+    pipelines: Sequence[ShownPipeline], order: str
+) -> list[ShownPipeline]:
+    """Pipelines by name; those with problems first, unless streams are by name."""
+    if order == "name":
+        return sorted(pipelines, key=lambda one: one.name)
+    return sorted(pipelines, key=lambda one: (not one.problem, one.name))

@@ -23,6 +23,7 @@ from streamfactory.backends.shm.appending import Appender
 from streamfactory.backends.shm.control import Control
 from streamfactory.backends.shm.layout import BLOCKS, READING, Damaged, Part
 from streamfactory.backends.shm.leases import dead_leases, held_by_all
+from streamfactory.backends.shm.left import left_folders, remove_left
 from streamfactory.backends.shm.locking import WriterLock
 from streamfactory.backends.shm.reader import RingReader
 from streamfactory.backends.shm.ring import create_ring, ring_name
@@ -35,6 +36,7 @@ from streamfactory.spi import (
     StreamError,
     TopicNotFound,
 )
+from streamfactory.spi.topics import LEFT_OVER
 
 if TYPE_CHECKING:
     import threading
@@ -262,6 +264,7 @@ class ShmLog(Log):
             sweep(self.folder)
             for _ in held_by_all(self.folder):  # which removes those of the dead
                 pass
+            remove_left(self.folder.parent)
 
     def compact(self) -> None:
         self.sweep()  # a ring is as small as it gets
@@ -282,7 +285,8 @@ class ShmLog(Log):
                 "bytes": sum(part.head - part.tail for part in parts),
                 "staged bytes": staged_bytes(self.folder),
                 "remembered writer ids": len(self._control.known().writers),
-                "leases of dead processes": dead_leases(self.folder),
+                LEFT_OVER: dead_leases(self.folder)
+                + len(left_folders(self.folder.parent)),
             }
 
     def clock(self) -> float:

@@ -24,6 +24,7 @@ from streamfactory.backends.shm.layout import (
     STAGING,
     Damaged,
 )
+from streamfactory.backends.shm.left import LEFT, alone, left_folders, remove_left
 from streamfactory.backends.shm.log import ShmLog
 from streamfactory.backends.shm.settings import Settings, root_of
 from streamfactory.spi import (
@@ -44,9 +45,6 @@ if TYPE_CHECKING:
 
     from streamfactory.spi import StreamConfig
 
-_LEFT: Final = ".left-"
-"""Prefix of folders that are being created or removed. Their process keeps them locked:
-one that is not locked is removed by the process that finds it."""
 _OTHERS: Final = 0o077
 
 
@@ -81,7 +79,7 @@ class ShmLogStore(LogStore):
             self._ready()
             with self._working() as made:
                 self._fill(made, name, schema, partitions)
-                with self._alone():
+                with alone(self.root):
                     self._remove_deleted(folder)
                     if folder.exists():
                         msg = f"topic {name!r} exists already"
@@ -130,7 +128,7 @@ class ShmLogStore(LogStore):
         log = self.open(name)
         with self._whole():
             log.mark_deleted()
-            with self._alone():
+            with alone(self.root):
                 self._remove_deleted(log.folder)
         with self._lock:
             if self._logs.get(name) is log:
@@ -153,8 +151,7 @@ class ShmLogStore(LogStore):
         with self._whole():
             if not self._check_owner():
                 return []
-            found = [p for p in self.root.iterdir() if p.name.startswith(_LEFT)]
-            return [path for path in found if _is_free(path)]
+            return left_folders(self.root)
 
     def close(self) -> None:
         """Close all topics. Batches that are held stay valid."""
@@ -175,9 +172,7 @@ class ShmLogStore(LogStore):
         with suppress(FileExistsError):
             self.root.mkdir(0o700, parents=True)
         self._check_owner()
-        with self._alone():
-            for path in self.left_over():
-                shutil.rmtree(path, ignore_errors=True)
+        remove_left(self.root)
 
     def _check_owner(self) -> bool:
         """Refuse a folder that others can write to. Whether it exists.
@@ -198,8 +193,8 @@ class ShmLogStore(LogStore):
     @contextmanager
     def _working(self) -> Iterator[Path]:
         """A folder that is locked while it is worked on, and removed after it."""
-        path = self.root / f"{_LEFT}{uuid.uuid4().hex}"
-        with self._alone():  # or it would be found before it is locked
+        path = self.root / f"{LEFT}{uuid.uuid4().hex}"
+        with alone(self.root):  # or it would be found before it is locked
             path.mkdir(0o700)
             file = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -209,23 +204,13 @@ class ShmLogStore(LogStore):
             os.close(file)
             shutil.rmtree(path, ignore_errors=True)
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Be the only one who gives or takes the name of a topic, for a moment."""
-        file = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(file)
-
     def _remove_deleted(self, folder: Path) -> None:
         """Remove the folder of a topic if the topic was marked as deleted.
 
         The caller is alone: or it would remove the topic that another one has made.
         """
         if _is_deleted(folder):
-            left = self.root / f"{_LEFT}{uuid.uuid4().hex}"
+            left = self.root / f"{LEFT}{uuid.uuid4().hex}"
             folder.rename(left)
             shutil.rmtree(left, ignore_errors=True)
 
@@ -252,21 +237,6 @@ def _is_deleted(folder: Path) -> bool:
         return control.is_gone
     finally:
         control.close()
-
-
-def _is_free(path: Path) -> bool:
-    """Whether no process has locked a folder."""
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(file)
-    return True
 
 
 # --- sharing ----------------------------------------------------------------------

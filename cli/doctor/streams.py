@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 from streamfactory.cli.doctor.findings import ERROR, OK, WARNING, Finding
 from streamfactory.cli.results import count
-from streamfactory.spi import ConfigError, TopicNotFound
+from streamfactory.spi import ConfigError, StreamError, TopicNotFound
 from streamfactory.spi.hooks import BACKENDS, DECODERS
 from streamfactory.spi.references import has_reference
+from streamfactory.spi.topics import LEFT_OVER
 from streamfactory.wiring.config.catalogue import ENVIRONMENT, Catalogue
 from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.streams.checks import StreamCheck
+from streamfactory.wiring.topics.admin import open_admin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -103,7 +105,21 @@ def _checked(printer: Printer, catalogue: Catalogue, target: str) -> list[Findin
         Finding("stream", target, WARNING, f"{one.key}: {one.what}", one.suggestion)
         for one in result.warnings
     ]
-    return found + list(_folders(target, catalogue.one(target)))
+    definition = catalogue.one(target)
+    return [*found, *_left_over(target, definition), *_folders(target, definition)]
+
+
+def _left_over(target: str, definition: StreamDefinition) -> Iterator[Finding]:
+    """What killed processes left in the topic of a stream that can be read."""
+    try:
+        with open_admin(definition) as admin:
+            found = admin.facts().get(LEFT_OVER, 0)
+    except StreamError:
+        return  # its type has no administration, or it shows nothing to readers
+    if found:
+        what = f"killed processes left {int(found)} files or folders"
+        remedy = f"run: streamfactory topics compact {target}"
+        yield Finding("stream", target, WARNING, what, remedy)
 
 
 def _folders(target: str, definition: StreamDefinition) -> Iterator[Finding]:

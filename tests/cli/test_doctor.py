@@ -166,3 +166,28 @@ def test_streams_can_be_named_and_left_out(
     assert streamfactory("doctor", clicks).status == 0
     assert streamfactory("doctor", clicks, "--no-streams").status == 2
     assert streamfactory("doctor").status == 1
+
+
+def test_left_overs_in_shared_memory_are_found_and_removed(
+    streamfactory: Command, catalogue: Path, tmp_path: Path
+) -> None:
+    (catalogue / "rows.toml").write_text(
+        f"""[properties]
+streamType = "shm"
+"stream.shm.path" = "{tmp_path / "memory"}"
+"stream.shm.topic.name" = "rows"
+"stream.shm.capacity" = "64KiB"
+schema = "id bigint"
+"""
+    )
+    assert streamfactory("topics", "create", "rows").status == 0
+    assert streamfactory("doctor", "--json").json["ok"]
+    left = tmp_path / "memory" / ".left-0"
+    left.mkdir()  # as a process leaves it that was killed while it made a topic
+    done = streamfactory("doctor", "rows")
+    assert done.status == 0
+    assert "WARNING  killed processes left 1 files or folders" in done.out
+    assert "remedy: run: streamfactory topics compact rows" in done.out
+    assert streamfactory("topics", "compact", "rows").status == 0
+    assert not left.exists()
+    assert "killed" not in streamfactory("doctor", "rows").out

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,8 +23,7 @@ from tests.proving.tiers import sample
 from streamfactory.cli.results import table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
 SCRIPT = "import sys; from streamfactory.cli.main import main; sys.exit(main())"
 ENDS = [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
@@ -225,3 +229,97 @@ def test_signal_ends_a_command_that_is_blocked_in_c(
         ended = signalled(child, marker, number)
     assert (ended.status, ended.out) == (status, "")
     assert ended.err.strip() == f"error: [interrupted] {word}"
+
+
+@pytest.fixture
+def silent(tmp_path: Path) -> Iterator[threading.Event]:
+    """A broker that accepts connections, and never answers: set once it has one.
+
+    The streams ``silent.toml`` and ``other.toml`` are topics of it.
+    """
+    connected = threading.Event()
+    kept = []
+
+    def accept() -> None:
+        with suppress(OSError):  # closed
+            while True:
+                kept.append(server.accept()[0])
+                connected.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as server, ExitStack() as stack:
+        for name in ("silent", "other"):
+            (tmp_path / f"{name}.toml").write_text(
+                f"""name = "{name}"
+[properties]
+streamType = "kafka"
+"stream.kafka.topic.name" = "{name}"
+"stream.kafka.broker.list" = "127.0.0.1:{server.getsockname()[1]}"
+"stream.kafka.decoder.class.name" = "json"
+"stream.kafka.connection.timeout.millis" = "600s"
+schema = "id bigint"
+"""
+            )
+        (tmp_path / "rows.csv").write_text("id\n1\n")
+        thread = threading.Thread(target=accept)
+        thread.start()
+        stack.callback(thread.join)
+        stack.callback(server.shutdown, socket.SHUT_RDWR)
+        yield connected
+        for one in kept:
+            one.close()
+
+
+@pytest.mark.parametrize(
+    "words",
+    sample(
+        [
+            ["tail", "silent.toml"],
+            ["lag", "silent.toml"],
+            ["publish", "silent.toml", "rows.csv"],
+            ["check", "silent.toml"],
+            ["copy", "silent.toml", "other.toml", "--writer", "w"],
+            ["doctor", "silent.toml"],
+            ["offsets", "show", "silent.toml"],
+            ["offsets", "reset", "silent.toml", "--group", "g", "--to", "earliest"],
+            ["topics", "list", "silent.toml"],
+            ["topics", "show", "silent.toml"],
+            ["topics", "create", "silent.toml"],
+            ["topics", "export", "silent.toml", "rows.parquet"],
+            ["topics", "delete", "silent.toml", "--yes"],
+        ],
+        "one more command",
+        keep=3,
+    ),
+    ids=" ".join,
+)
+def test_first_signal_ends_each_command_that_waits_for_a_server(
+    words: list[str], silent: threading.Event, tmp_path: Path
+) -> None:
+    with start(tmp_path, "-m", "streamfactory", *words) as child:
+        while not silent.wait(0.05):
+            assert child.poll() is None, child.communicate()
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=30)
+    assert child.returncode == 130, (out, err)
+    assert "Traceback" not in err
+    assert "internal" not in err
+
+
+def test_commands_end_with_the_statuses_of_the_page(
+    streamfactory: Callable[..., Outcome], numbers: Path, tmp_path: Path
+) -> None:
+    page = Path(__file__).parents[2] / "docs" / "command-line.md"
+    table = page.read_text("utf-8").split("<!-- generated: statuses -->")[1]
+    documented = set(
+        map(int, re.findall(r"^\| (\d+) \|", table.split("<!--")[0], re.MULTILINE))
+    )
+    signals = {status for _, status, _ in ENDS}  # see the tests above
+    found = {
+        0: streamfactory("schema", str(numbers)),
+        1: streamfactory("tail", str(numbers), "--set", "stream.file.topic.name=none"),
+        2: streamfactory("validate", str(tmp_path / "none.toml")),
+        3: streamfactory("describe", "none"),
+    }
+    assert {status: one.status for status, one in found.items()} == {
+        status: status for status in documented - signals
+    }, found

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import Counter
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from tests.decoding.conftest import HEADER
 from tests.specimens import Dictionary, Words
+from tests.transfer.test_bars import Bar, notebook
 
 from streamfactory.arrowlog import Epoch
 from streamfactory.cli.printing import JsonPrinter
@@ -26,6 +29,7 @@ from streamfactory.spi import (
 )
 from streamfactory.spi.hooks import DECODERS
 from streamfactory.transfer.copies import open_copy
+from streamfactory.transfer.jobs import replay_dead_letters
 from streamfactory.transfer.ledger import TAG
 from streamfactory.transfer.replaying import Replayed, find_outstanding, open_replay
 from streamfactory.wiring.config.catalogue import Catalogue
@@ -99,6 +103,18 @@ def replayed(streams: Streams, to: str = "to", of: str | None = None) -> Replaye
 
 def words(streams: Streams, topic: str = "to") -> list[str]:
     return sorted(row["word"] for row in streams.rows(topic))
+
+
+def test_a_notebook_shows_the_rows_of_a_replay_in_a_bar(
+    letters: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notebook(monkeypatch)
+    monkeypatch.setitem(sys.modules, "tqdm", SimpleNamespace(tqdm=Bar))
+    monkeypatch.setattr(Bar, "made", [], raising=False)
+    done = replay_dead_letters("dead", "to", plugins=letters.plugins)
+    shown = [(bar.desc, bar.n, bar.closed) for bar in Bar.made]
+    assert shown == [("replay dead", done.rows, True)]
+    assert done.rows
 
 
 def test_letters_become_the_rows_of_their_stream(letters: Streams) -> None:

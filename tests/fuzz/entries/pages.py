@@ -19,6 +19,7 @@ from streamfactory.ui.access import Access, Session
 from streamfactory.ui.app import create_app
 from streamfactory.ui.lookups import Lookups
 from streamfactory.ui.recording import Recorder
+from streamfactory.ui.runs import Runs
 from streamfactory.ui.site import Site
 from streamfactory.wiring.streams.checkpoints import merged
 
@@ -40,6 +41,14 @@ _PLACES: Final = (
     "2026-01-01T00:00:00Z",
 )
 _WORDS: Final = (_SCRIPT, "clicks", "../clicks", "", "x" * 300, "\0", "é\u202e", "a b")
+_PIPELINE: Final = """
+name = "delays"
+checkpoint = "{}"
+[source]
+stream = "clicks"
+[[sinks]]
+stream = "hours"
+"""
 _GOOD: Final = 0.6
 """How many forms and expressions are sound."""
 
@@ -57,19 +66,34 @@ class PageActions(Entry):
         catalogue.mkdir(parents=True)
         os.environ["STREAMFACTORY_STREAMS"] = str(catalogue)
         grouped(topic, self.folder, catalogue)
+        Topic(self.folder / "topics", "hours").file(catalogue)
+        self._pipeline = self.folder / "delays.toml"
+        self._pipeline.write_text(_PIPELINE.format(self.folder / "kept"))
         self._access = access = Access("127.0.0.1:9816", _TOKEN)
         lookups = Lookups()
-        site = Site(access, Recorder(lookups, 15.0, ()), lookups)
+        files = (self._pipeline,)
+        self._runs = Runs(("/bin/sh", "-c", "cat", "run"))  # ends with its input
+        site = Site(
+            access, Recorder(lookups, 15.0, files), lookups, files, runs=self._runs
+        )
         self._client = create_app(site).test_client()
         self._secret = ""
         self._before = self._position()
+        self._last = self._runs.last(self._pipeline)
+
+    def close(self) -> None:
+        self._runs.close()
 
     def make(self, chance: random.Random) -> bytes:
         path, form = "/actions/offsets", self._move(chance)
         if chance.random() < 0.4:
             form = {"change": "@"}
+            if chance.random() < 0.1:
+                path = "/actions/run"
         elif chance.random() < 0.3:
             path, form = "/actions/topic", self._topic(chance)
+        elif chance.random() < 0.15:
+            path, form = "/actions/run", self._run(chance)
         elif chance.random() < 0.2:
             path, form = chance.choice(
                 (
@@ -101,6 +125,11 @@ class PageActions(Entry):
             content_type="application/x-www-form-urlencoded",
             base_url="http://localhost:9816",
         )
+        run = self._runs.last(self._pipeline)
+        if run is not self._last:
+            assert answer.status_code == 303, "a refused action started a pipeline"
+            assert b"change=" in body, "a run was not shown before"
+        self._last = run
         text = answer.get_data(as_text=True)
         assert _SCRIPT not in text, "a script is in the page"
         assert _TOKEN not in text, "the token is in the page"
@@ -138,6 +167,11 @@ class PageActions(Entry):
         )
         # Shown only: `change` confirms what an input before it was shown.
         return {"kind": kind, "stream": "clicks", "text": text, "format": "json"}
+
+    def _run(self, chance: random.Random) -> dict[str, str]:
+        kind = chance.choice(("start", "start", "stop", "restart"))
+        pace = chance.choice(("configured", "once", "continuous"))
+        return {"kind": kind, "pipeline": "delays", "pace": pace}
 
     def _move(self, chance: random.Random) -> dict[str, str]:
         place = chance.choice(_PLACES)

@@ -1,0 +1,156 @@
+"""Start, stop and restart of pipelines in processes of this server.
+
+Only for clients that gave the token. Each is shown first, done when it is confirmed,
+and logged.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from flask import Blueprint, abort, g, redirect, render_template, request, url_for
+
+from streamfactory.spark.checkpoints import Place
+from streamfactory.spark.checkpoints.holding import running as in_use
+from streamfactory.spi import MisuseError
+from streamfactory.ui import pipelines as facts
+from streamfactory.ui.changes import (
+    Confirmed,
+    ShownRun,
+    forget,
+    in_time,
+    shown_before,
+)
+from streamfactory.ui.runs import PACES, Run, Runs, command_of
+from streamfactory.ui.site import site
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from werkzeug.wrappers import Response
+
+Plan = tuple[str, list[str], Callable[[], object]]
+"""What is done, its consequences, and what does it."""
+
+running = Blueprint("running", __name__, url_prefix="/actions")
+
+_ENDS: Final = {
+    "configured": "as its file says",
+    "once": "with the rows that exist now",
+    "continuous": "when it is stopped",
+}
+"""By pace."""
+_LOOKED_UP: Final = ("lags", "progress", "definition")
+
+
+@running.post("/run")
+def run() -> str | Response:
+    """Show what starting or stopping a pipeline would do; with ``change``, do it."""
+    form = request.form
+    confirming = "change" in form
+    if confirming:
+        asked = shown_before(form["change"], ShownRun)
+        if not forget(asked):
+            abort(409, "This change is being made already.")
+    else:
+        asked = ShownRun(form.get("kind", ""), form.get("pipeline", ""))
+        asked = replace(asked, pace=form.get("pace") or PACES[0])
+        if asked.kind not in _PLANS or asked.pace not in PACES:
+            msg = f"{asked.kind!r} at the pace {asked.pace!r} cannot be done"
+            remedy = f"use {', '.join(_PLANS)}; and the pace {', '.join(PACES)}"
+            raise MisuseError(msg, remedy=remedy)
+    path = facts.find(asked.pipeline, facts.pipelines(site().files))
+    runs = site().runs
+    last = runs.last(path)
+    seen = "" if last is None else f"{last.number} {last.state}"
+    confirmed = _confirmed(asked, path) if confirming else None
+    if confirmed is not None and seen != asked.seen:
+        msg = "the run of the pipeline has changed since it was shown"
+        raise MisuseError(msg, remedy="go back, and look again")
+    what, details = in_time(lambda: _planned(runs, asked, path, confirmed), confirmed)
+    if confirmed is not None:
+        return redirect(url_for("pages.pipeline", name=asked.pipeline), 303)
+    shown = replace(asked, seen=seen)
+    g.session.changes.append(shown)
+    return render_template("confirm_run.html", asked=shown, what=what, details=details)
+
+
+# --- parts ----------------------------------------------------------------------
+
+
+def _confirmed(asked: ShownRun, path: Path) -> Confirmed:
+    lookups = site().lookups
+    return Confirmed(
+        f"pipeline {asked.pipeline}",
+        str(request.remote_addr),
+        shown=asked.seen,
+        fields={"pipeline": asked.pipeline},
+        ended=lambda: lookups.forget((key, str(path)) for key in _LOOKED_UP),
+    )
+
+
+def _planned(
+    runs: Runs, asked: ShownRun, path: Path, confirmed: Confirmed | None
+) -> tuple[str, list[str]]:
+    """What a change does; it is made if that is confirmed."""
+    what, details, make = _PLANS[asked.kind](runs, asked, path)
+    if confirmed is not None:
+        confirmed.perform(what, make)
+    return what, details
+
+
+def _start(runs: Runs, asked: ShownRun, path: Path) -> Plan:
+    name, definition = asked.pipeline, facts.definition(path)
+    last = runs.last(path)
+    if last is not None and last.running:
+        msg = f"pipeline {name!r} is {last.state}"
+        raise MisuseError(msg, remedy="wait for its end, or stop it")
+    if any(one["level"] == "error" for one in definition["problems"]):
+        msg = f"the file of pipeline {name!r} has errors"
+        raise MisuseError(msg, remedy="its page shows them")
+    checkpoint = definition["checkpoint"]
+    used = in_use(Place.of(checkpoint))
+    if used is not None:
+        msg = f"pipeline {name!r} cannot be started: {used}"
+        raise MisuseError(msg, remedy="stop that run first, where it was started")
+    details = [
+        f"Ends: {_ENDS[asked.pace]}",
+        f"Checkpoint: {checkpoint}, where it continues if it has run before",
+        f"Guarantee: {definition['guarantee']['guarantee']}",
+        f"As: {shlex.join(command_of(path, asked.pace))}",
+    ]
+    return "started", details, lambda: runs.start(name, path, asked.pace)
+
+
+def _stop(runs: Runs, asked: ShownRun, path: Path) -> Plan:
+    run = _running(runs, asked, path)
+    if run.stopping:
+        details = ["It ends at once. The next run repeats what is not committed."]
+        return "stopped at once", details, lambda: runs.stop(run)
+    details = ["It finishes its batch, and ends. The next run continues from there."]
+    return "stopped", details, lambda: runs.stop(run)
+
+
+def _restart(runs: Runs, asked: ShownRun, path: Path) -> Plan:
+    run = _running(runs, asked, path)
+    what = "It finishes its batch, and ends. Then its file is read again, and another "
+    details = [f"{what}run continues from there."]
+    return "restarted", details, lambda: runs.restart(run)
+
+
+_PLANS: Final[dict[str, Callable[[Runs, ShownRun, Path], Plan]]] = {
+    "start": _start,
+    "stop": _stop,
+    "restart": _restart,
+}
+
+
+def _running(runs: Runs, asked: ShownRun, path: Path) -> Run:
+    run = runs.last(path)
+    if run is None or not run.running:
+        msg = f"pipeline {asked.pipeline!r} is not run by this server"
+        raise MisuseError(msg, remedy="stop it where it was started")
+    return run
