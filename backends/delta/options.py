@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from streamfactory.tables import PATH_OPTION, TABLE_OPTIONS, changes_option
+from streamfactory.tables import (
+    PATH_OPTION,
+    TABLE_OPTIONS,
+    WRITE_OPTIONS,
+    changes_option,
+)
 
 OPTIONS: Final = (
     PATH_OPTION,
@@ -14,4 +19,5 @@ OPTIONS: Final = (
         "or delete are left out.",
     ),
     *TABLE_OPTIONS,
+    *WRITE_OPTIONS,
 )

@@ -8,7 +8,12 @@ from typing import Final
 
 from streamfactory.arrowlog.disk.options import LOCATION
 from streamfactory.spi import Option
-from streamfactory.tables import PATH_OPTION, TABLE_OPTIONS, changes_option
+from streamfactory.tables import (
+    PATH_OPTION,
+    TABLE_OPTIONS,
+    WRITE_OPTIONS,
+    changes_option,
+)
 
 _NAME: Final = re.compile(r"[^.\s]+(\.[^.\s]+)+")
 
@@ -51,4 +56,5 @@ OPTIONS: Final = (
         "insert. appends: only rows of commits that add rows; others are left out.",
     ),
     *TABLE_OPTIONS,
+    *WRITE_OPTIONS,
 )

@@ -1,4 +1,4 @@
-"""Appends snapshots to an Iceberg table, with what it keeps of writers.
+"""Writes snapshots of an Iceberg table, with what it keeps of writers.
 
 A property of the table, ``streamfactory.writer.<writer id>``, has the `Marker` of a
 writer: properties outlive any number of commits and the expiry of snapshots. It is set
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import pyarrow.parquet as pq
 from pyiceberg.exceptions import CommitFailedException
@@ -33,12 +33,17 @@ from pyiceberg.typedef import Record
 
 from streamfactory.backends.iceberg.catalogs import TableCatalog
 from streamfactory.backends.iceberg.checks import check_version
+from streamfactory.backends.iceberg.metadata import IcebergMetadata
 from streamfactory.backends.iceberg.schemas import arrow_schema
+from streamfactory.backends.iceberg.table import IcebergTable
 from streamfactory.backends.iceberg.types import iceberg_schema
 from streamfactory.spi import Unsupported
-from streamfactory.tables.kept import Kept
+from streamfactory.tables import Kept, TableFiles
+from streamfactory.tables.markers import Marker
+from streamfactory.tables.merging import Live, LiveFile
 from streamfactory.tables.places import plain_location
-from streamfactory.tables.writing import Marker, WritableTable, table_storage
+from streamfactory.tables.writable import WritableTable
+from streamfactory.tables.writing import table_storage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,8 +53,8 @@ if TYPE_CHECKING:
 
     from streamfactory.arrowlog.disk.storage import Storage
     from streamfactory.spi import StreamConfig
-    from streamfactory.tables.staging import DataFile
-    from streamfactory.tables.writing import Seen
+    from streamfactory.tables.datafiles import DataFile
+    from streamfactory.tables.writable import Change, Seen
 
 _MARKER: Final = "streamfactory.writer."
 """Before a writer's id: a property of the table."""
@@ -84,8 +89,8 @@ class IcebergSeen:
 
 
 @final
-class IcebergAppender(WritableTable):
-    """Appends to one table. Thread-safe: what was seen is passed along.
+class WritableIcebergTable(WritableTable):
+    """Writes one table. Thread-safe: what was seen is passed along.
 
     Args:
         config: Names the table and its catalog.
@@ -124,24 +129,35 @@ class IcebergAppender(WritableTable):
         text = seen.table.properties.get(_MARKER + writer_id)
         return None if text is None else Marker.from_json(text)
 
-    def append(
-        self,
-        seen: Seen,
-        files: Sequence[DataFile],
-        writer_id: str | None,
-        marker: Marker | None,
-    ) -> bool:
+    def live(self, seen: Seen) -> Live:
+        assert isinstance(seen, IcebergSeen)
+        snapshot = seen.table.current_snapshot()
+        place = plain_location(seen.table.location())
+        files = TableFiles.of(self._config, place)
+        metadata = IcebergMetadata(files, self._config["log.max.bytes"], self._catalog)
+        table = IcebergTable(self._config, files, metadata)
+        table.identity()
+        if snapshot is None:
+            return Live(table, (), files)
+        found = table.files(seen.table.metadata, snapshot)
+        return Live(table, [LiveFile(piece, file) for piece, file in found], files)
+
+    def commit(self, seen: Seen, change: Change) -> bool:
         assert isinstance(seen, IcebergSeen)
         transaction = _unretried(seen.table).transaction()
         _Unchanged(transaction).commit()
         summary: dict[str, str] = {}
-        if writer_id is not None and marker is not None:
-            transaction.set_properties({_MARKER + writer_id: marker.to_json()})
-            summary = _summary(writer_id, marker)
-        snapshot = transaction.update_snapshot(snapshot_properties=summary)
-        with snapshot.merge_append() as added:
-            for one in files:
-                added.append_data_file(self._described(one, seen.table))
+        if change.writer_id is not None and change.marker is not None:
+            name = _MARKER + change.writer_id
+            transaction.set_properties({name: change.marker.to_json()})
+            summary = _summary(change.writer_id, change.marker)
+        update = transaction.update_snapshot(snapshot_properties=summary)
+        made: Any = update.overwrite() if change.removed else update.merge_append()
+        with made as snapshot:
+            for one in change.added:
+                snapshot.append_data_file(self._described(one, seen.table))
+            for other in change.removed:
+                snapshot.delete_data_file(other.entry)
         try:
             transaction.commit_transaction()
         except CommitFailedException:
