@@ -68,6 +68,7 @@ if TYPE_CHECKING:
         TABLE_OPTIONS,
         WRITE_OPTIONS,
         changes_option,
+        partition_option,
     )
     from streamfactory.tables.parquet import count_rows, open_parquet, stream_rows
     from streamfactory.tables.places import (
@@ -135,6 +136,7 @@ __all__ = [
     "missing_table",
     "open_parquet",
     "parse_json",
+    "partition_option",
     "path_below",
     "relative_path",
     "select_rows",
@@ -156,7 +158,8 @@ _LATER: Final = {
     "matching": "FIELD_ID FileColumns Match StreamColumns bare by_id by_name check_ids",
     "metadata": "TableMetadata",
     "options": (
-        "APPENDS PATH_OPTION START_REMEDY TABLE_OPTIONS WRITE_OPTIONS changes_option"
+        "APPENDS PATH_OPTION START_REMEDY TABLE_OPTIONS WRITE_OPTIONS changes_option "
+        "partition_option"
     ),
     "parquet": "count_rows open_parquet stream_rows",
     "places": "TableFiles check_size path_below relative_path",

@@ -212,11 +212,15 @@ def check_staged(staged: Staged, seen: Seen, table: WritableTable) -> None:
 
     Raises:
         IncarnationChanged: data_loss; the table was made again.
-        SchemaMismatch: permanent; a column was changed.
+        SchemaMismatch: permanent; a column, or the partitions, were changed.
     """
     if staged.table != seen.identity:
         what = "the table was made again while it was written to"
         raise IncarnationChanged(what, expected=staged.table, found=seen.identity)
+    names = {one.name for one in seen.partitions}
+    if any(names != set(file.values) for file in staged.files):
+        what = "the partitions of the table were changed while rows were written"
+        raise SchemaMismatch(what, remedy="write the epoch again")
     if staged.columns == seen.columns:
         return
     before = {field.name: field for field in table.parse(staged.columns)}

@@ -9,11 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamfactory.spi import SchemaMismatch
-from streamfactory.spi.computing import pc
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -41,6 +38,19 @@ class DataFile:
     """Of the partition columns, as text."""
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionField:
+    """By what the rows of a table are divided among files."""
+
+    name: str
+    """Of its value in `DataFile.values`."""
+    column: str
+    texts: Callable[[pa.Array], pa.Array]
+    """Returns the value of each row of the column, as text."""
+    is_stored: bool = True
+    """Whether data files have the column, too."""
+
+
 @final
 class DataFiles:
     """New files, while rows are written to them. One thread.
@@ -49,7 +59,7 @@ class DataFiles:
         storage: Of the folder of data files.
         prefix: Of their names.
         schema: Columns of the table.
-        partitioned: Names of the partition columns: files do not have them.
+        partitions: By what rows are divided among files.
     """
 
     def __init__(
@@ -57,13 +67,13 @@ class DataFiles:
         storage: Storage,
         prefix: str,
         schema: pa.Schema,
-        partitioned: Sequence[str],
+        partitions: Sequence[PartitionField],
     ) -> None:
         self._storage = storage
         self._prefix = prefix
-        self._partitioned = list(partitioned)
-        kept = [one for one in schema if one.name not in self._partitioned]
-        self._schema = pa.schema(kept)
+        self._partitions = list(partitions)
+        left = {one.column for one in partitions if not one.is_stored}
+        self._schema = pa.schema([one for one in schema if one.name not in left])
         self._open: dict[Values, _NewFile] = {}
         self._buffered = 0
         self._made = 0
@@ -155,7 +165,8 @@ class DataFiles:
 
     def _finish(self, values: Values) -> None:
         one = self._open.pop(values)
-        named = dict(zip(self._partitioned, values, strict=True))
+        names = [one.name for one in self._partitions]
+        named = dict(zip(names, values, strict=True))
         size = one.finish()
         self.finished.append(DataFile(one.path, size, one.rows, named))
         if one.numbers:
@@ -164,18 +175,18 @@ class DataFiles:
     def _split(
         self, rows: pa.RecordBatch
     ) -> Iterator[tuple[Values, pa.RecordBatch, NDArray[np.bool_] | None]]:
-        """The rows of each combination of partition values, without these columns.
+        """The rows of each combination of partition values, as files have them.
 
         With which rows they are; None means all.
         """
-        if not self._partitioned:
+        if not self._partitions:
             yield (), rows, None
             return
         kept = rows.select(self._schema.names)
         codes = np.zeros(rows.num_rows, np.int64)
         texts = []
-        for name in self._partitioned:
-            column = partition_texts(rows.column(name), name)
+        for one in self._partitions:
+            column = one.texts(rows.column(one.column))
             found = column.dictionary_encode("encode")
             texts.append(column)
             codes = codes * (len(found.dictionary) + 1)
@@ -227,29 +238,3 @@ class _NewFile:
             self._writer.close()
         finally:
             self._blob.abandon()
-
-
-def partition_texts(column: pa.Array, name: str) -> pa.Array:
-    """The values of a partition column as text, as Delta's protocol and Hive have it.
-
-    Raises:
-        SchemaMismatch: permanent; empty text would be read as null, or the type is none
-            that a partition column has.
-    """
-    kind = column.type
-    if pa.types.is_timestamp(kind):
-        return column.cast(pa.timestamp(kind.unit)).cast(pa.string())
-    if pa.types.is_string(kind):
-        if pc.any(pc.equal(column, "")).as_py():
-            what = f"partition column {name!r} has empty text, which is read as null"
-            raise SchemaMismatch(what, remedy="write null, or other text")
-        return column
-    if pa.types.is_decimal(kind):
-        found = column.dictionary_encode()
-        # Arrow's cast writes small ones with an exponent, which other readers refuse.
-        texts = [format(value, "f") for value in found.dictionary.to_pylist()]
-        return pa.array(texts, pa.string()).take(found.indices)
-    if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_date(kind):
-        return column.cast(pa.string())
-    what = f"partition column {name!r} is {kind}: its values are not written as text"
-    raise SchemaMismatch(what, remedy="partition the table by another column")

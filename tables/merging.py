@@ -116,7 +116,7 @@ class Merge:
         key = pa.schema([seen.schema.field(name) for name in self._names])
         keys = self._keys.cast(bare(key))
         prefix = f"part-00000-{uuid.uuid4().hex}"
-        made = DataFiles(table.storage, prefix, seen.schema, seen.partitioned)
+        made = DataFiles(table.storage, prefix, seen.schema, seen.partitions)
         fitting, removed = Conformer(bare(seen.schema)), []
         try:
             for file in live.files:

@@ -9,7 +9,7 @@ from streamfactory.arrowlog.disk.options import (
     LOCATION,
     STORAGE_OPTIONS,
 )
-from streamfactory.spi import BOOLEAN, PERIOD, SIZE, Option, choice
+from streamfactory.spi import BOOLEAN, LIST, PERIOD, SIZE, Option, choice
 
 _READ: Final = frozenset({"read", "spark"})
 _WRITE: Final = frozenset({"write", "spark"})
@@ -81,6 +81,12 @@ TABLE_OPTIONS: Final = (
     LINKS_OPTION,
     *STORAGE_OPTIONS,
 )
+
+
+def partition_option(doc: str, example: str) -> Option:
+    """The option ``partition.by`` of a format."""
+    return Option("partition.by", doc, LIST, applies=_WRITE, example=example)
+
 
 WRITE_OPTIONS: Final = (
     Option(

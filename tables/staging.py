@@ -140,7 +140,7 @@ class TableWriter(StreamWriter):
         self._storage = storage
         self._attempt = context.attempt
         prefix = f"part-{context.task:05}-{context.attempt}"
-        self._files = DataFiles(storage, prefix, seen.schema, seen.partitioned)
+        self._files = DataFiles(storage, prefix, seen.schema, seen.partitions)
         self._changes = changes
         self._keys: str | None = None
         self._table, self._columns = seen.identity, seen.columns

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.arrowlog.disk.storage import Storage
-    from streamfactory.tables.datafiles import DataFile
+    from streamfactory.tables.datafiles import DataFile, PartitionField
     from streamfactory.tables.markers import Marker
     from streamfactory.tables.merging import Live, LiveFile
 
@@ -34,8 +34,8 @@ class Seen(Protocol):
         """The same, as the format writes them."""
 
     @property
-    def partitioned(self) -> Sequence[str]:
-        """Names of the columns by whose values files are divided."""
+    def partitions(self) -> Sequence[PartitionField]:
+        """By what its rows are divided among files."""
 
 
 class Kind(Enum):
@@ -80,6 +80,8 @@ class WritableTable(ABC):
     @abstractmethod
     def create(self, schema: pa.Schema) -> None:
         """Create the table; no error if another process was first.
+
+        With the partitions that the option ``partition.by`` names.
 
         Raises:
             SchemaMismatch: permanent; the format lacks the type of a column.

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from streamfactory.backends.delta.actions import File
 from streamfactory.backends.delta.log import FOLDER, DeltaLog
+from streamfactory.backends.delta.partitions import check_partitions, partition_fields
 from streamfactory.backends.delta.replay import live_files, written
 from streamfactory.backends.delta.rules import check_replaceable, check_writable
 from streamfactory.backends.delta.state import State, schema_of
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from streamfactory.backends.delta.actions import Metadata, Protocol
     from streamfactory.backends.delta.log import Actions
     from streamfactory.spi import StreamConfig
-    from streamfactory.tables.datafiles import DataFile
+    from streamfactory.tables.datafiles import DataFile, PartitionField
     from streamfactory.tables.writable import Change, Seen
 
 _MARKERS: Final = "_streamfactory"
@@ -87,8 +88,8 @@ class DeltaSeen:
         return self.metadata.schema
 
     @property
-    def partitioned(self) -> Sequence[str]:
-        return self.metadata.partitioned
+    def partitions(self) -> Sequence[PartitionField]:
+        return partition_fields(self.metadata.partitioned)
 
     def then(self, actions: Actions) -> DeltaSeen:
         """The table behind the next commit."""
@@ -148,11 +149,13 @@ class WritableDeltaTable(WritableTable):
 
     def create(self, schema: pa.Schema) -> None:
         text = schema_text(schema)
+        names = self._config.get("partition.by") or ()
+        check_partitions(schema, names)
         metadata = {
             "id": str(uuid.uuid4()),
             "format": {"provider": "parquet", "options": {}},
             "schemaString": text,
-            "partitionColumns": [],
+            "partitionColumns": list(names),
             "configuration": {},
             "createdTime": _now(),
         }

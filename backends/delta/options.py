@@ -9,6 +9,7 @@ from streamfactory.tables import (
     TABLE_OPTIONS,
     WRITE_OPTIONS,
     changes_option,
+    partition_option,
 )
 
 OPTIONS: Final = (
@@ -17,6 +18,9 @@ OPTIONS: Final = (
         "all: every change; a commit that rewrites rows needs the change data feed of "
         "the table. appends: only rows of commits that add rows; commits that rewrite "
         "or delete are left out.",
+    ),
+    partition_option(
+        "Partition columns of a table that the first rows create.", "city,day"
     ),
     *TABLE_OPTIONS,
     *WRITE_OPTIONS,

@@ -29,15 +29,18 @@ from pyiceberg.table.update import (
     AssertDefaultSpecId,
     UpdateTableMetadata,
 )
-from pyiceberg.typedef import Record
 
 from streamfactory.backends.iceberg.catalogs import TableCatalog
 from streamfactory.backends.iceberg.checks import check_version
 from streamfactory.backends.iceberg.metadata import IcebergMetadata
+from streamfactory.backends.iceberg.partitions import (
+    partition_fields,
+    record_of,
+    spec_of,
+)
 from streamfactory.backends.iceberg.schemas import arrow_schema
 from streamfactory.backends.iceberg.table import IcebergTable
 from streamfactory.backends.iceberg.types import iceberg_schema
-from streamfactory.spi import Unsupported
 from streamfactory.tables import Kept, TableFiles
 from streamfactory.tables.markers import Marker
 from streamfactory.tables.merging import Live, LiveFile
@@ -53,7 +56,7 @@ if TYPE_CHECKING:
 
     from streamfactory.arrowlog.disk.storage import Storage
     from streamfactory.spi import StreamConfig
-    from streamfactory.tables.datafiles import DataFile
+    from streamfactory.tables.datafiles import DataFile, PartitionField
     from streamfactory.tables.writable import Change, Seen
 
 _MARKER: Final = "streamfactory.writer."
@@ -84,8 +87,8 @@ class IcebergSeen:
         return self.table.schema().model_dump_json()
 
     @property
-    def partitioned(self) -> Sequence[str]:
-        return [field.name for field in self.table.spec().fields]
+    def partitions(self) -> Sequence[PartitionField]:
+        return partition_fields(self.table.spec(), self.table.schema())
 
 
 @final
@@ -111,15 +114,13 @@ class WritableIcebergTable(WritableTable):
     def look(self) -> IcebergSeen:
         table = self._catalog.load()
         check_version(table.metadata)
-        if table.spec().fields:
-            what = f"the table {self._catalog.name!r} cannot be written: it has "
-            what += f"partitions ({', '.join(f.name for f in table.spec().fields)})"
-            raise Unsupported(what, remedy="write it with Spark or pyiceberg")
         self._at(table.location())
         return IcebergSeen(table)
 
     def create(self, schema: pa.Schema) -> None:
-        self._catalog.create(iceberg_schema(schema))
+        made = iceberg_schema(schema)
+        fields = self._config.get("partition.by") or ()
+        self._catalog.create(made, spec_of(fields, made, arrow_schema(made)))
 
     def parse(self, columns: str) -> pa.Schema:
         return arrow_schema(Schema.model_validate_json(columns))
@@ -183,7 +184,7 @@ class WritableIcebergTable(WritableTable):
             content=DataFileContent.DATA,
             file_path=f"{table.location().rstrip('/')}/{_FOLDER}/{file.path}",
             file_format=FileFormat.PARQUET,
-            partition=Record(),
+            partition=record_of(file.values, table.spec(), schema),
             file_size_in_bytes=file.size,
             spec_id=table.metadata.default_spec_id,
             **found.to_serialized_dict(),
