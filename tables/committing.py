@@ -107,7 +107,7 @@ class TableCommitter(StreamCommitter):
         )
         table = self._factory.table()
         files = [file for one in staged for file in one.files]
-        for _ in _tries(f"epoch {epoch}"):
+        for _ in tries(f"epoch {epoch}"):
             seen = self._factory.look()
             held = self._held(seen, epoch)
             if held is not None and held.epoch is not None and held.epoch >= epoch:
@@ -141,7 +141,7 @@ class TableCommitter(StreamCommitter):
         if self._writer_id is None:
             return None
         table, held = self._factory.table(), None
-        for _ in _tries(f"the claim of writer {self._writer_id!r}"):
+        for _ in tries(f"the claim of writer {self._writer_id!r}"):
             try:
                 seen = self._factory.look()
             except TopicNotFound:
@@ -190,7 +190,7 @@ def _nothing(seen: Seen) -> Replaced:  # noqa: ARG001 - whatever the table has
     return Replaced()
 
 
-def _tries(what: str) -> Iterator[None]:
+def tries(what: str) -> Iterator[None]:
     """One turn after the other, while others commit first.
 
     Raises:

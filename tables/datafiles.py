@@ -23,6 +23,9 @@ _GROUP: Final = 1 << 20
 _OPEN: Final = 64
 """Files that are open at a time: one for each combination of partition values."""
 
+_LARGEST: Final = 1 << 30
+"""Bytes of the rows of a file, in memory: what follows goes to another file."""
+
 Values = tuple[str | None, ...]
 
 
@@ -155,6 +158,9 @@ class DataFiles:
 
     def _file(self, values: Values) -> _NewFile:
         found = self._open.get(values)
+        if found is not None and found.size >= _LARGEST:
+            self._finish(values)
+            found = None
         if found is None:
             if len(self._open) >= _OPEN:
                 self._finish(next(iter(self._open)))
@@ -204,7 +210,7 @@ class _NewFile:
     """A Parquet file while it is written: rows are collected for a row group."""
 
     def __init__(self, blob: NewBlob, path: str, schema: pa.Schema) -> None:
-        self.path, self.rows = path, 0
+        self.path, self.rows, self.size = path, 0, 0
         self._blob, self._schema = blob, schema
         self.numbers: list[NDArray[np.int64]] = []
         self._waiting: list[pa.RecordBatch] = []
@@ -217,6 +223,7 @@ class _NewFile:
         self._waiting.append(rows)
         self._count += rows.num_rows
         self.rows += rows.num_rows
+        self.size += rows.nbytes
         if self._count >= _GROUP:
             self.flush()
 

@@ -23,7 +23,7 @@ from streamfactory.tables.matching import bare, by_id
 from streamfactory.tables.parquet import open_parquet
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from numpy.typing import NDArray
 
@@ -53,6 +53,11 @@ class LiveFile(NamedTuple):
     piece: Piece
     entry: object
     """As the format has it."""
+    key: Hashable
+    """Names it, and which of its rows are marked as deleted."""
+    partition: Hashable
+    is_marked: bool = False
+    """Whether rows of it are marked as deleted."""
 
 
 class Live(NamedTuple):

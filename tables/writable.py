@@ -46,6 +46,8 @@ class Kind(Enum):
     """Rows were inserted, updated and deleted by key."""
     REPLACE = "replace"
     """All rows were replaced."""
+    COMPACT = "compact"
+    """Files were replaced; rows are the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +98,15 @@ class WritableTable(ABC):
         """What the table keeps of a writer; None if nothing."""
 
     @abstractmethod
-    def live(self, seen: Seen) -> Live:
-        """The data files of the table as of a commit.
+    def live(self, seen: Seen, *, keeps_rows: bool = False) -> Live:
+        """The data files of the table as of a commit, which are to be replaced.
+
+        Args:
+            seen: As of that commit.
+            keeps_rows: Whether rows stay the same.
 
         Raises:
-            Unsupported: misuse; none of them may be removed.
+            Unsupported: misuse; rows may not be changed.
         """
 
     @abstractmethod

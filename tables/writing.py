@@ -63,7 +63,7 @@ class TableProducerFactory(ProducerFactory):
         self._table: WritableTable | None = None
         self._identity: str | None = None
         self._closed = False
-        self.key: Sequence[str] = config.get("producer.key.columns") or ()
+        self.key = key_of(config)
         """Columns by which rows are written; none: rows are appended."""
 
     @abstractmethod
@@ -108,12 +108,7 @@ class TableProducerFactory(ProducerFactory):
         except TopicNotFound:
             if context.schema is None:
                 raise
-            schema = context.schema
-            if self.key:
-                schema = pa.schema([one for one in schema if one.name not in NAMES])
-                check_key(schema, self.key)
-            check_names(schema)
-            self.table().create(schema)
+            self.table().create(columns_of_new(context.schema, self.config))
             seen = self.look()
         changes = None
         if self.key:
@@ -151,21 +146,30 @@ class TableProducerFactory(ProducerFactory):
             table.close()
 
 
-def check_names(schema: pa.Schema) -> None:
-    """Refuse columns that a stream of the table has beside the table's own.
+def key_of(config: StreamConfig) -> Sequence[str]:
+    """The columns by which rows are written; none: rows are appended."""
+    return config.get("producer.key.columns") or ()
+
+
+def columns_of_new(schema: pa.Schema, config: StreamConfig) -> pa.Schema:
+    """The columns of a new table for rows of a schema.
 
     Raises:
-        Unsupported: misuse.
+        Unsupported: misuse; rows are changes, and there is no key to apply them by.
+        SchemaMismatch: permanent; see `check_key`.
     """
+    key = key_of(config)
+    if key:
+        schema = pa.schema([one for one in schema if one.name not in NAMES])
+        check_key(schema, key)
     taken = [name for name in NAMES if name in schema.names]
     if taken:
-        what = (
-            f"a table cannot be created with the column {taken[0]!r}: without a key, "
-        )
-        what += "rows are appended, and updates and deletes are not applied"
+        what = f"a table cannot be created with the column {taken[0]!r}: without a "
+        what += "key, rows are appended, and updates and deletes are not applied"
         remedy = "set producer.key.columns to apply them; to append rows, read the "
         remedy += "source with change.columns=false"
         raise Unsupported(what, remedy=remedy)
+    return schema
 
 
 def table_storage(config: StreamConfig, location: str) -> Storage:

@@ -26,7 +26,7 @@ from streamfactory.backends.delta.state import State, schema_of
 from streamfactory.backends.delta.table import DeltaTable
 from streamfactory.backends.delta.types import protocol_of_new, schema_text
 from streamfactory.spi import CorruptData, OffsetOutOfRange, StreamError
-from streamfactory.tables import Commit, TableFiles, client_options
+from streamfactory.tables import Commit, Piece, TableFiles, client_options
 from streamfactory.tables.markers import Marker
 from streamfactory.tables.merging import Live, LiveFile
 from streamfactory.tables.writable import Kind, WritableTable
@@ -57,6 +57,7 @@ _ENGINE: Final = "streamfactory"
 _OPERATIONS: Final = {
     Kind.APPEND: ("WRITE", {"mode": "Append", "partitionBy": "[]"}),
     Kind.MERGE: ("MERGE", {}),
+    Kind.COMPACT: ("OPTIMIZE", {}),
     Kind.REPLACE: ("WRITE", {"mode": "Overwrite", "partitionBy": "[]"}),
 }
 """Names and parameters of operations in the history of the table."""
@@ -182,15 +183,16 @@ class WritableDeltaTable(WritableTable):
             what += f"epoch of writer {writer_id!r}"
             raise CorruptData(what, remedy="restore it from a backup") from error
 
-    def live(self, seen: Seen) -> Live:
+    def live(self, seen: Seen, *, keeps_rows: bool = False) -> Live:
         assert isinstance(seen, DeltaSeen)
-        check_replaceable(seen.metadata)
+        if not keeps_rows:
+            check_replaceable(seen.metadata)
         files = TableFiles.of(self._config)
         table = DeltaTable(self._config, files, self._log)
         table.identity()
         commit = Commit(seen.version, str(seen.version), None)
         found = table.pieces(live_files(self._log, seen.version), commit)
-        return Live(table, [LiveFile(piece, file) for piece, file in found], files)
+        return Live(table, [_live(piece, file) for piece, file in found], files)
 
     def commit(self, seen: Seen, change: Change) -> bool:
         assert isinstance(seen, DeltaSeen)
@@ -198,6 +200,9 @@ class WritableDeltaTable(WritableTable):
         info: dict[str, Any] = {}
         actions = [_removed(one, now) for one in change.removed]
         actions += [_added(one, now) for one in change.added]
+        if change.kind is Kind.COMPACT:
+            for action in actions:
+                next(iter(action.values()))["dataChange"] = False
         writer_id, marker = change.writer_id, change.marker
         if writer_id is not None and marker is not None:
             info = {"writer": writer_id, "epoch": marker.epoch}
@@ -295,6 +300,11 @@ def _added(file: DataFile, now: int) -> dict[str, Any]:
             "stats": json.dumps({"numRecords": file.rows}),
         }
     }
+
+
+def _live(piece: Piece, file: File) -> LiveFile:
+    partition = tuple(sorted(file.values.items()))
+    return LiveFile(piece, file, file.key, partition, file.vector is not None)
 
 
 def _removed(one: LiveFile, now: int) -> dict[str, Any]:

@@ -24,11 +24,14 @@ from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
+from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update import (
     AssertCurrentSchemaId,
     AssertDefaultSpecId,
     UpdateTableMetadata,
 )
+from pyiceberg.table.update.snapshot import _OverwriteFiles
+from pyiceberg.typedef import EMPTY_DICT
 
 from streamfactory.backends.iceberg.catalogs import TableCatalog
 from streamfactory.backends.iceberg.checks import check_version
@@ -41,11 +44,11 @@ from streamfactory.backends.iceberg.partitions import (
 from streamfactory.backends.iceberg.schemas import arrow_schema
 from streamfactory.backends.iceberg.table import IcebergTable
 from streamfactory.backends.iceberg.types import iceberg_schema
-from streamfactory.tables import Kept, TableFiles
+from streamfactory.tables import Kept, Piece, TableFiles
 from streamfactory.tables.markers import Marker
 from streamfactory.tables.merging import Live, LiveFile
 from streamfactory.tables.places import plain_location
-from streamfactory.tables.writable import WritableTable
+from streamfactory.tables.writable import Kind, WritableTable
 from streamfactory.tables.writing import table_storage
 
 if TYPE_CHECKING:
@@ -130,7 +133,7 @@ class WritableIcebergTable(WritableTable):
         text = seen.table.properties.get(_MARKER + writer_id)
         return None if text is None else Marker.from_json(text)
 
-    def live(self, seen: Seen) -> Live:
+    def live(self, seen: Seen, *, keeps_rows: bool = False) -> Live:
         assert isinstance(seen, IcebergSeen)
         snapshot = seen.table.current_snapshot()
         place = plain_location(seen.table.location())
@@ -141,7 +144,7 @@ class WritableIcebergTable(WritableTable):
         if snapshot is None:
             return Live(table, (), files)
         found = table.files(seen.table.metadata, snapshot)
-        return Live(table, [LiveFile(piece, file) for piece, file in found], files)
+        return Live(table, [_live(piece, file) for piece, file in found], files)
 
     def commit(self, seen: Seen, change: Change) -> bool:
         assert isinstance(seen, IcebergSeen)
@@ -154,6 +157,8 @@ class WritableIcebergTable(WritableTable):
             summary = _summary(change.writer_id, change.marker)
         update = transaction.update_snapshot(snapshot_properties=summary)
         made: Any = update.overwrite() if change.removed else update.merge_append()
+        if change.kind is Kind.COMPACT:
+            made = _Compacted(Operation.OVERWRITE, transaction, seen.table.io)
         with made as snapshot:
             for one in change.added:
                 snapshot.append_data_file(self._described(one, seen.table))
@@ -208,6 +213,25 @@ class WritableIcebergTable(WritableTable):
                 place = f"{plain_location(location)}/{_FOLDER}"
                 self._storage = location, table_storage(self._config, place)
             return self._storage[1]
+
+
+@final
+class _Compacted(_OverwriteFiles):
+    """Replaces files by others with the same rows.
+
+    The library computes summaries of other operations only.
+    """
+
+    def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
+        found = super()._summary(snapshot_properties)
+        return Summary(Operation.REPLACE, **found.additional_properties)
+
+
+def _live(piece: Piece, file: IcebergFile) -> LiveFile:
+    detail: Any = piece.detail
+    deletes = tuple(detail["deletes"])
+    partition = (file.spec_id, repr(file.partition))
+    return LiveFile(piece, file, (file.file_path, deletes), partition, bool(deletes))
 
 
 @final
