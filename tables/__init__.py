@@ -21,9 +21,10 @@ are gaps. `Table.read` streams the rows of a piece from some row number on, the 
 every call. A missing file is `PieceGone`: the base makes a recorded loss of it (rule
 R7). A commit without changed rows (compaction) has no pieces of changes.
 
-**To be appended to**, a format implements `WritableTable` and a `TableProducerFactory`
+**To be written**, a format implements `WritableTable` and a `TableProducerFactory`
 (`writing.py`): the base stages Parquet files beside the table (`staging.py`), claims
-writers, tries again behind commits of others, and fences earlier instances.
+writers, tries again behind commits of others, fences earlier instances
+(`committing.py`), and replaces files whose rows were updated or deleted (`merging.py`).
 
 **Parts for it**: `TableFiles` opens files of a folder or an object store by the
 options ``storage.*``; `relative_path` refuses paths of the log that lead out of the
@@ -65,7 +66,9 @@ if TYPE_CHECKING:
         PATH_OPTION,
         START_REMEDY,
         TABLE_OPTIONS,
+        WRITE_OPTIONS,
         changes_option,
+        partition_option,
     )
     from streamfactory.tables.parquet import count_rows, open_parquet, stream_rows
     from streamfactory.tables.places import (
@@ -100,6 +103,7 @@ __all__ = [
     "TABLE_OPTIONS",
     "UPDATE_AFTER",
     "UPDATE_BEFORE",
+    "WRITE_OPTIONS",
     "Chunk",
     "Commit",
     "FileColumns",
@@ -132,6 +136,7 @@ __all__ = [
     "missing_table",
     "open_parquet",
     "parse_json",
+    "partition_option",
     "path_below",
     "relative_path",
     "select_rows",
@@ -152,7 +157,10 @@ _LATER: Final = {
     "layout": "Layout Place",
     "matching": "FIELD_ID FileColumns Match StreamColumns bare by_id by_name check_ids",
     "metadata": "TableMetadata",
-    "options": "APPENDS PATH_OPTION START_REMEDY TABLE_OPTIONS changes_option",
+    "options": (
+        "APPENDS PATH_OPTION START_REMEDY TABLE_OPTIONS WRITE_OPTIONS changes_option "
+        "partition_option"
+    ),
     "parquet": "count_rows open_parquet stream_rows",
     "places": "TableFiles check_size path_below relative_path",
     "selection": "MOST_MARKED select_rows without_rows",

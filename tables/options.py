@@ -9,9 +9,10 @@ from streamfactory.arrowlog.disk.options import (
     LOCATION,
     STORAGE_OPTIONS,
 )
-from streamfactory.spi import BOOLEAN, PERIOD, SIZE, Option, choice
+from streamfactory.spi import BOOLEAN, LIST, PERIOD, SIZE, Option, choice
 
 _READ: Final = frozenset({"read", "spark"})
+_WRITE: Final = frozenset({"write", "spark"})
 
 APPENDS: Final = "appends"
 """Value of the option ``changes``."""
@@ -80,3 +81,22 @@ TABLE_OPTIONS: Final = (
     LINKS_OPTION,
     *STORAGE_OPTIONS,
 )
+
+
+def partition_option(doc: str, example: str) -> Option:
+    """The option ``partition.by`` of a format."""
+    return Option("partition.by", doc, LIST, applies=_WRITE, example=example)
+
+
+WRITE_OPTIONS: Final = (
+    Option(
+        "key.max.bytes",
+        "Maximum bytes of the keys of an epoch that is written by key "
+        "(producer.key.columns): they are held in memory.",
+        SIZE,
+        default="256M",
+        minimum=1024,
+        applies=_WRITE,
+    ),
+)
+"""Options of the formats that are written."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import pyarrow as pa
 
@@ -57,6 +57,23 @@ class DataFile:
             what = f"file {self._path!r} has {self.count} rows, not the {stated} that "
             what += "its commit states"
             raise CorruptData(what, remedy="restore the file from a copy")
+
+    def bounds(self, name: str) -> tuple[Any, Any] | None:
+        """The least and the greatest value of a column, or less and more.
+
+        By the statistics of the row groups; None where one has none. Nulls count not.
+        """
+        metadata = self._file.metadata
+        least, greatest = [], []
+        for group in map(metadata.row_group, range(metadata.num_row_groups)):
+            columns = map(group.column, range(group.num_columns))
+            column = next((c for c in columns if c.path_in_schema == name), None)
+            found = None if column is None else column.statistics
+            if found is None or not found.has_min_max:
+                return None
+            least.append(found.min)
+            greatest.append(found.max)
+        return (min(least), max(greatest)) if least else None
 
     def stream(
         self, columns: Sequence[str] | None, skip: int, most: int

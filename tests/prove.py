@@ -59,6 +59,7 @@ PATHS: Mapping[str, tuple[str, str]] = {
     "reverse": ("tables into kafka and files", "tests.pipelines.reverse_proving"),
     "delta": ("the delta sink", "tests.tables.sink_proving:DELTA"),
     "iceberg": ("the iceberg sink", "tests.tables.sink_proving:ICEBERG"),
+    "merges": ("changes of a table, copied by key", "tests.tables.merge_proving"),
     "kafka": ("the kafka sink", "tests.kafka.proving"),
     "kafka-spark": ("Spark into kafka", "tests.kafka.spark_proving"),
     "spark-kafka": ("Spark from kafka", "tests.kafka.spark_source_proving"),

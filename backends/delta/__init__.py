@@ -21,10 +21,11 @@ def streamfactory_backend() -> Backend:
     """The descriptor."""
     return Backend(
         name="delta",
-        doc="Delta Lake tables: a snapshot, then the changes of each commit; appends.",
+        doc="Delta Lake tables: a snapshot, then the changes of each commit; sinks.",
         spi_level=1,
         consumer_factory=import_later(f"{__name__}.reading", "DeltaConsumerFactory"),
         producer_factory=import_later(f"{__name__}.writing", "DeltaProducerFactory"),
+        topic_admin=import_later(f"{__name__}.topics", "DeltaTopicAdmin"),
         options=OPTIONS,
         translate=import_later(f"{__name__}.errors", "TRANSLATION"),
         check_options=check_options,

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from streamfactory.tables import PATH_OPTION, TABLE_OPTIONS, changes_option
+from streamfactory.tables import (
+    PATH_OPTION,
+    TABLE_OPTIONS,
+    WRITE_OPTIONS,
+    changes_option,
+    partition_option,
+)
 
 OPTIONS: Final = (
     PATH_OPTION,
@@ -13,5 +19,9 @@ OPTIONS: Final = (
         "the table. appends: only rows of commits that add rows; commits that rewrite "
         "or delete are left out.",
     ),
+    partition_option(
+        "Partition columns of a table that the first rows create.", "city,day"
+    ),
     *TABLE_OPTIONS,
+    *WRITE_OPTIONS,
 )

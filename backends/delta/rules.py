@@ -1,9 +1,10 @@
-"""Which Delta tables can be appended to: features that a writer has to support."""
+"""Which Delta tables can be written: features that a writer has to support."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from streamfactory.backends.delta.state import FEED
 from streamfactory.spi import Unsupported
 
 if TYPE_CHECKING:
@@ -38,6 +39,11 @@ _IN_SCHEMA: Final = {
 _CONSTRAINT: Final = "delta.constraints."
 _MAPPING: Final = "delta.columnMapping.mode"
 
+_KEEPS: Final = {
+    "delta.appendOnly": "it is append-only",
+    FEED: "its change data feed is on, which is not written",
+}
+
 
 def check_writable(metadata: Metadata, protocol: Protocol) -> None:
     """Refuse a table whose rows a writer has to check or change in ways unknown here.
@@ -56,3 +62,18 @@ def check_writable(metadata: Metadata, protocol: Protocol) -> None:
     if lacks:
         what = f"the table cannot be written: it has {', '.join(lacks)}"
         raise Unsupported(what, remedy="write it with Spark or another engine of Delta")
+
+
+def check_replaceable(metadata: Metadata) -> None:
+    """Refuse a table whose rows may not be replaced, or only with a record of it.
+
+    Raises:
+        Unsupported: misuse.
+    """
+    is_on = {
+        key: value.lower() == "true" for key, value in metadata.configuration.items()
+    }
+    for key, cause in _KEEPS.items():
+        if is_on.get(key):
+            what = f"rows of the table cannot be updated, deleted or replaced: {cause}"
+            raise Unsupported(what, remedy=f"set the table property {key}=false")

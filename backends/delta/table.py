@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from streamfactory.backends.delta.actions import File
     from streamfactory.spi import StreamConfig
     from streamfactory.tables import Oldest, TableFiles
 
@@ -64,16 +65,19 @@ class DeltaTable(Table):
     Args:
         config: Names the location and what to do without the change data feed.
         files: Of the table.
+        log: Of the table; None opens it.
     """
 
     layout = Layout(row_bits=38)
 
-    def __init__(self, config: StreamConfig, files: TableFiles) -> None:
+    def __init__(
+        self, config: StreamConfig, files: TableFiles, log: DeltaLog | None = None
+    ) -> None:
         self._appends = config["changes"] == APPENDS
         self._location: str = config["path"]
         self._files = files
         self._most: int = config["log.max.bytes"]
-        self._log = DeltaLog(files, self._most)
+        self._log = log or DeltaLog(files, self._most)
         self._lock = threading.Lock()
         self._states: Kept[State] = Kept(_STATES)
         self.columns = StreamColumns(by_physical_name)
@@ -114,10 +118,16 @@ class DeltaTable(Table):
     def snapshot(self, commit: Commit) -> Sequence[Piece]:
         self._state(commit.ordinal)  # refuses what it does not support
         files = live_files(self._log, commit.ordinal)
-        files.sort(key=lambda file: (file.modified_ms, file.path))
+        return [piece for piece, _ in self.pieces(files, commit)]
+
+    def pieces(
+        self, files: Sequence[File], commit: Commit
+    ) -> Sequence[tuple[Piece, File]]:
+        """The pieces of data files as of a commit, in the order of the snapshot."""
+        ordered = sorted(files, key=lambda file: (file.modified_ms, file.path))
         return [
-            self._piece(FileChange(file, INSERT, outside=file.vector), commit)
-            for file in files
+            (self._piece(FileChange(one, INSERT, outside=one.vector), commit), one)
+            for one in ordered
         ]
 
     def changes(self, commit: Commit) -> Sequence[Piece]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streamfactory.backends.delta.appending import DeltaAppender
+from streamfactory.backends.delta.committing import WritableDeltaTable
 from streamfactory.tables.writing import TableProducerFactory
 
 if TYPE_CHECKING:
-    from streamfactory.tables.writing import WritableTable
+    from streamfactory.tables.writable import WritableTable
 
 
 class DeltaProducerFactory(TableProducerFactory):
-    """Appends to one Delta table."""
+    """Writes one Delta table."""
 
     def open_table(self) -> WritableTable:
-        return DeltaAppender(self.config)
+        return WritableDeltaTable(self.config)

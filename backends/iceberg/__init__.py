@@ -23,10 +23,11 @@ def streamfactory_backend() -> Backend:
     """The descriptor."""
     return Backend(
         name="iceberg",
-        doc="Apache Iceberg tables: a snapshot, then changes of each commit; appends.",
+        doc="Apache Iceberg tables: a snapshot, then changes of each commit; sinks.",
         spi_level=1,
         consumer_factory=import_later(f"{__name__}.reading", "IcebergConsumerFactory"),
         producer_factory=import_later(f"{__name__}.writing", "IcebergProducerFactory"),
+        topic_admin=import_later(f"{__name__}.topics", "IcebergTopicAdmin"),
         options=OPTIONS,
         client_namespaces=frozenset({"catalog"}),
         translate=import_later(f"{__name__}.errors", "TRANSLATION"),

@@ -26,6 +26,7 @@ from streamfactory.tables.places import path_below
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table
 
@@ -98,14 +99,16 @@ class TableCatalog:
             path_below(str(_folder(self._config)), table.location())
         return table
 
-    def create(self, schema: Schema) -> None:
+    def create(self, schema: Schema, spec: PartitionSpec) -> None:
         """Create the table; no error if another process was first."""
         catalog = self._catalog(create=True)
         assert catalog is not None
         with suppress(NamespaceAlreadyExistsError):
             catalog.create_namespace_if_not_exists(catalog.namespace_from(self.name))
         with suppress(TableAlreadyExistsError):
-            catalog.create_table(self.name, schema, properties=_CREATED)
+            catalog.create_table(
+                self.name, schema, partition_spec=spec, properties=_CREATED
+            )
 
     def close(self) -> None:
         """Close what is open."""

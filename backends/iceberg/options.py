@@ -8,7 +8,13 @@ from typing import Final
 
 from streamfactory.arrowlog.disk.options import LOCATION
 from streamfactory.spi import Option
-from streamfactory.tables import PATH_OPTION, TABLE_OPTIONS, changes_option
+from streamfactory.tables import (
+    PATH_OPTION,
+    TABLE_OPTIONS,
+    WRITE_OPTIONS,
+    changes_option,
+    partition_option,
+)
 
 _NAME: Final = re.compile(r"[^.\s]+(\.[^.\s]+)+")
 
@@ -50,5 +56,11 @@ OPTIONS: Final = (
         "all: every change; a row of a data file that was rewritten is a delete and an "
         "insert. appends: only rows of commits that add rows; others are left out.",
     ),
+    partition_option(
+        "Partitions of a table that the first rows create: columns, or transforms of "
+        "columns: year, month, day, hour, bucket[N] and truncate[N].",
+        "day(at),bucket[16](id)",
+    ),
     *TABLE_OPTIONS,
+    *WRITE_OPTIONS,
 )

@@ -142,11 +142,20 @@ class IcebergTable(Table):
         metadata, snapshot = self._find(commit)
         if snapshot is None:
             return []
+        return [piece for piece, _ in self.files(metadata, snapshot)]
+
+    def files(
+        self, metadata: TableMetadata, snapshot: Snapshot
+    ) -> Sequence[tuple[Piece, DataFile]]:
+        """The pieces of the table as of a snapshot, and their data files."""
         live = [e for e in self._entries(metadata, snapshot) if _is_live(e)]
         data = sorted((e for e in live if _is_data(e)), key=_data_sequence)
         deletes = [e for e in live if not _is_data(e)]
         schemas = TableSchemas(metadata)
-        return [self._piece(schemas, e, snapshot, deletes, INSERT) for e in data]
+        return [
+            (self._piece(schemas, e, snapshot, deletes, INSERT), e.data_file)
+            for e in data
+        ]
 
     def changes(self, commit: Commit) -> Sequence[Piece]:
         metadata, snapshot = self._find(commit)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streamfactory.backends.iceberg.appending import IcebergAppender
+from streamfactory.backends.iceberg.committing import WritableIcebergTable
 from streamfactory.tables.writing import TableProducerFactory
 
 if TYPE_CHECKING:
-    from streamfactory.tables.writing import WritableTable
+    from streamfactory.tables.writable import WritableTable
 
 
 class IcebergProducerFactory(TableProducerFactory):
-    """Appends to one Iceberg table of a catalog."""
+    """Writes one Iceberg table of a catalog."""
 
     def open_table(self) -> WritableTable:
-        return IcebergAppender(self.config)
+        return WritableIcebergTable(self.config)

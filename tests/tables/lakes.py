@@ -13,8 +13,8 @@ from pyiceberg.exceptions import CommitStateUnknownException
 from pyiceberg.types import StringType
 from tests.tables import sink_proving
 
-from streamfactory.backends.delta.appending import DeltaAppender
-from streamfactory.backends.iceberg.appending import IcebergAppender
+from streamfactory.backends.delta.committing import WritableDeltaTable
+from streamfactory.backends.iceberg.committing import WritableIcebergTable
 from streamfactory.spi import ConnectionFailed
 from streamfactory.wiring.streams.opening import open_sink
 
@@ -41,7 +41,7 @@ class Lake(ABC):
 
     kind: ClassVar[str]
     """The stream type."""
-    appender: ClassVar[type[Any]]
+    committing: ClassVar[type[Any]]
     """What commits, at one attempt, what the committer has decided."""
     proof: ClassVar[sink_proving.Proof]
     config: dict[str, str]
@@ -72,16 +72,16 @@ class Lake(ABC):
         times: int = 1,
     ) -> None:
         """Do something between a committer's look at the table and its commit."""
-        append, left = self.appender.append, [None] * times
+        commit, left = self.committing.commit, [None] * times
 
         def disturbed(*arguments: Any) -> bool:
             if left:
                 left.pop()
                 action()
-            done: bool = append(*arguments)
+            done: bool = commit(*arguments)
             return done
 
-        monkeypatch.setattr(self.appender, "append", disturbed)
+        monkeypatch.setattr(self.committing, "commit", disturbed)
 
     @abstractmethod
     def create(self, schema: pa.Schema) -> None:
@@ -120,7 +120,7 @@ class DeltaLake(Lake):
     """A table in a folder, as deltalake has it."""
 
     kind = "delta"
-    appender = DeltaAppender
+    committing = WritableDeltaTable
     proof = sink_proving.DELTA
 
     def __init__(self, folder: Path, name: str = "orders") -> None:
@@ -155,22 +155,22 @@ class DeltaLake(Lake):
         self.path.rename(self.folder / "before")
 
     def lose_an_answer(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        append = DeltaAppender.append
+        commit = WritableDeltaTable.commit
 
         def lost(*arguments: Any) -> bool:
-            append(*arguments)
-            monkeypatch.setattr(DeltaAppender, "append", append)
+            commit(*arguments)
+            monkeypatch.setattr(WritableDeltaTable, "commit", commit)
             what = "the answer is lost"
             raise ConnectionFailed(what)
 
-        monkeypatch.setattr(DeltaAppender, "append", lost)
+        monkeypatch.setattr(WritableDeltaTable, "commit", lost)
 
 
 class IcebergLake(Lake):
     """A table of a catalog in the folder, as pyiceberg has it."""
 
     kind = "iceberg"
-    appender = IcebergAppender
+    committing = WritableIcebergTable
     proof = sink_proving.ICEBERG
 
     def __init__(self, folder: Path, name: str = "orders") -> None:

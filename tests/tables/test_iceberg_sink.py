@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from pyiceberg.types import StringType
-from tests.tables.lakes import ID, IcebergLake
+from tests.tables.lakes import IcebergLake
 
 import streamfactory
 from streamfactory.spi import (
@@ -175,13 +176,15 @@ def test_a_damaged_record_of_a_writer_is_no_new_writer(
 # --- what is refused ------------------------------------------------------------------
 
 
-def test_partitions_are_refused(lake: IcebergLake, sink: Sink) -> None:
-    lake.create(ID)
+def test_partitions_of_nested_columns_are_refused(
+    lake: IcebergLake, sink: Sink
+) -> None:
+    lake.create(pa.schema([("o", pa.struct([("x", pa.int64())]))]))
     with lake.table() as table, table.update_spec() as update:
-        update.add_identity("id")
-    with pytest.raises(Unsupported, match=r"partitions \(id\)"):
-        sink.put({"id": [1]})
-    assert lake.ids() == []
+        update.add_identity("o.x")
+    with pytest.raises(Unsupported, match=r"of 'o\.x', which is within"):
+        sink.put({"o": [{"x": 1}]})
+    assert lake.rows() == []
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,12 @@ from tests.objects.server import OWNER
 from tests.objects.stage import place
 
 import streamfactory
+from streamfactory.wiring.topics.admin import open_admin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from tests.objects.server import ObjectServer
 
@@ -116,3 +118,38 @@ def test_epochs_are_appended_to_a_table_in_an_object_store(
             append([7])
     with streamfactory.open(at) as stream:
         assert read(stream) == [0, 1, 7, 7, 7]
+
+
+@pytest.mark.long("starts an object server")
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_rows_are_written_by_key_and_merged_in_an_object_store(
+    kind: str,
+    object_server: ObjectServer,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("OBJECT_KEY", OWNER.key)
+    monkeypatch.setenv("OBJECT_SECRET", OWNER.secret)
+    url = place().partition("?")[0]
+    at = properties(kind, url, object_server)
+    if kind == "iceberg":
+        del at["stream.iceberg.path"]
+        at["stream.iceberg.table"] = "n.t"
+        at["stream.iceberg.warehouse"] = url
+        uri = f"sqlite:///{tmp_path}/catalog.db"
+        at["stream.iceberg.catalog.prop.uri"] = uri
+    with streamfactory.open_sink(at, options={"producer.key.columns": "id"}) as sink:
+        sink.put({"id": [1, 2, 3], "v": ["a", "b", "c"]}, writer_id="w", epoch=0)
+        change = {"id": [1, 2], "v": ["A", None], "_change": ["insert", "delete"]}
+        assert sink.put(change, writer_id="w", epoch=1)
+        assert sink.put(change, writer_id="w", epoch=1) is False
+    with open_admin(at) as admin:
+        assert admin.facts()["files"] == 2
+        admin.compact()
+        assert admin.facts()["files"] == 1
+    with streamfactory.open(at) as stream:
+        rows = stream.to_reader().read_all().sort_by("id")
+    assert rows.select(["id", "v"]).to_pylist() == [
+        {"id": 1, "v": "A"},
+        {"id": 3, "v": "c"},
+    ]

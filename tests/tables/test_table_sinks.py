@@ -250,15 +250,6 @@ def test_changes_are_not_appended_as_rows(sink: Sink) -> None:
         sink.put({"id": [1], "_change": ["delete"]})
 
 
-def test_a_table_is_not_replaced(lake: Lake, sink: Sink) -> None:
-    message = staged(sink, 0, [1])
-    with (
-        contextlib.closing(sink.committer(writer_id="w")) as committer,
-        pytest.raises(Unsupported, match="replace"),
-    ):
-        committer.commit(0, [message], replace_all=True)
-
-
 # --- everything that writes -----------------------------------------------------------
 
 

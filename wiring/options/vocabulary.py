@@ -290,7 +290,8 @@ _FRAMEWORK: Final = (
     ),
     Option(
         "producer.key.columns",
-        "Columns whose values determine the partition, if there is no _key.",
+        "Columns whose values determine the partition, if there is no _key. Rows of "
+        "tables (delta, iceberg) are inserted, updated and deleted by them.",
         LIST,
         applies=WRITE,
     ),

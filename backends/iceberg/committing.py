@@ -1,4 +1,4 @@
-"""Appends snapshots to an Iceberg table, with what it keeps of writers.
+"""Writes snapshots of an Iceberg table, with what it keeps of writers.
 
 A property of the table, ``streamfactory.writer.<writer id>``, has the `Marker` of a
 writer: properties outlive any number of commits and the expiry of snapshots. It is set
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import pyarrow.parquet as pq
 from pyiceberg.exceptions import CommitFailedException
@@ -24,21 +24,32 @@ from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
+from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update import (
     AssertCurrentSchemaId,
     AssertDefaultSpecId,
     UpdateTableMetadata,
 )
-from pyiceberg.typedef import Record
+from pyiceberg.table.update.snapshot import _OverwriteFiles
+from pyiceberg.typedef import EMPTY_DICT
 
 from streamfactory.backends.iceberg.catalogs import TableCatalog
 from streamfactory.backends.iceberg.checks import check_version
+from streamfactory.backends.iceberg.metadata import IcebergMetadata
+from streamfactory.backends.iceberg.partitions import (
+    partition_fields,
+    record_of,
+    spec_of,
+)
 from streamfactory.backends.iceberg.schemas import arrow_schema
+from streamfactory.backends.iceberg.table import IcebergTable
 from streamfactory.backends.iceberg.types import iceberg_schema
-from streamfactory.spi import Unsupported
-from streamfactory.tables.kept import Kept
+from streamfactory.tables import Kept, Piece, TableFiles
+from streamfactory.tables.markers import Marker
+from streamfactory.tables.merging import Live, LiveFile
 from streamfactory.tables.places import plain_location
-from streamfactory.tables.writing import Marker, WritableTable, table_storage
+from streamfactory.tables.writable import Kind, WritableTable
+from streamfactory.tables.writing import table_storage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,8 +59,8 @@ if TYPE_CHECKING:
 
     from streamfactory.arrowlog.disk.storage import Storage
     from streamfactory.spi import StreamConfig
-    from streamfactory.tables.staging import DataFile
-    from streamfactory.tables.writing import Seen
+    from streamfactory.tables.datafiles import DataFile, PartitionField
+    from streamfactory.tables.writable import Change, Seen
 
 _MARKER: Final = "streamfactory.writer."
 """Before a writer's id: a property of the table."""
@@ -79,13 +90,13 @@ class IcebergSeen:
         return self.table.schema().model_dump_json()
 
     @property
-    def partitioned(self) -> Sequence[str]:
-        return [field.name for field in self.table.spec().fields]
+    def partitions(self) -> Sequence[PartitionField]:
+        return partition_fields(self.table.spec(), self.table.schema())
 
 
 @final
-class IcebergAppender(WritableTable):
-    """Appends to one table. Thread-safe: what was seen is passed along.
+class WritableIcebergTable(WritableTable):
+    """Writes one table. Thread-safe: what was seen is passed along.
 
     Args:
         config: Names the table and its catalog.
@@ -106,15 +117,13 @@ class IcebergAppender(WritableTable):
     def look(self) -> IcebergSeen:
         table = self._catalog.load()
         check_version(table.metadata)
-        if table.spec().fields:
-            what = f"the table {self._catalog.name!r} cannot be written: it has "
-            what += f"partitions ({', '.join(f.name for f in table.spec().fields)})"
-            raise Unsupported(what, remedy="write it with Spark or pyiceberg")
         self._at(table.location())
         return IcebergSeen(table)
 
     def create(self, schema: pa.Schema) -> None:
-        self._catalog.create(iceberg_schema(schema))
+        made = iceberg_schema(schema)
+        fields = self._config.get("partition.by") or ()
+        self._catalog.create(made, spec_of(fields, made, arrow_schema(made)))
 
     def parse(self, columns: str) -> pa.Schema:
         return arrow_schema(Schema.model_validate_json(columns))
@@ -124,24 +133,37 @@ class IcebergAppender(WritableTable):
         text = seen.table.properties.get(_MARKER + writer_id)
         return None if text is None else Marker.from_json(text)
 
-    def append(
-        self,
-        seen: Seen,
-        files: Sequence[DataFile],
-        writer_id: str | None,
-        marker: Marker | None,
-    ) -> bool:
+    def live(self, seen: Seen, *, keeps_rows: bool = False) -> Live:
+        assert isinstance(seen, IcebergSeen)
+        snapshot = seen.table.current_snapshot()
+        place = plain_location(seen.table.location())
+        files = TableFiles.of(self._config, place)
+        metadata = IcebergMetadata(files, self._config["log.max.bytes"], self._catalog)
+        table = IcebergTable(self._config, files, metadata)
+        table.identity()
+        if snapshot is None:
+            return Live(table, (), files)
+        found = table.files(seen.table.metadata, snapshot)
+        return Live(table, [_live(piece, file) for piece, file in found], files)
+
+    def commit(self, seen: Seen, change: Change) -> bool:
         assert isinstance(seen, IcebergSeen)
         transaction = _unretried(seen.table).transaction()
         _Unchanged(transaction).commit()
         summary: dict[str, str] = {}
-        if writer_id is not None and marker is not None:
-            transaction.set_properties({_MARKER + writer_id: marker.to_json()})
-            summary = _summary(writer_id, marker)
-        snapshot = transaction.update_snapshot(snapshot_properties=summary)
-        with snapshot.merge_append() as added:
-            for one in files:
-                added.append_data_file(self._described(one, seen.table))
+        if change.writer_id is not None and change.marker is not None:
+            name = _MARKER + change.writer_id
+            transaction.set_properties({name: change.marker.to_json()})
+            summary = _summary(change.writer_id, change.marker)
+        update = transaction.update_snapshot(snapshot_properties=summary)
+        made: Any = update.overwrite() if change.removed else update.merge_append()
+        if change.kind is Kind.COMPACT:
+            made = _Compacted(Operation.OVERWRITE, transaction, seen.table.io)
+        with made as snapshot:
+            for one in change.added:
+                snapshot.append_data_file(self._described(one, seen.table))
+            for other in change.removed:
+                snapshot.delete_data_file(other.entry)
         try:
             transaction.commit_transaction()
         except CommitFailedException:
@@ -167,7 +189,7 @@ class IcebergAppender(WritableTable):
             content=DataFileContent.DATA,
             file_path=f"{table.location().rstrip('/')}/{_FOLDER}/{file.path}",
             file_format=FileFormat.PARQUET,
-            partition=Record(),
+            partition=record_of(file.values, table.spec(), schema),
             file_size_in_bytes=file.size,
             spec_id=table.metadata.default_spec_id,
             **found.to_serialized_dict(),
@@ -191,6 +213,25 @@ class IcebergAppender(WritableTable):
                 place = f"{plain_location(location)}/{_FOLDER}"
                 self._storage = location, table_storage(self._config, place)
             return self._storage[1]
+
+
+@final
+class _Compacted(_OverwriteFiles):
+    """Replaces files by others with the same rows.
+
+    The library computes summaries of other operations only.
+    """
+
+    def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
+        found = super()._summary(snapshot_properties)
+        return Summary(Operation.REPLACE, **found.additional_properties)
+
+
+def _live(piece: Piece, file: IcebergFile) -> LiveFile:
+    detail: Any = piece.detail
+    deletes = tuple(detail["deletes"])
+    partition = (file.spec_id, repr(file.partition))
+    return LiveFile(piece, file, (file.file_path, deletes), partition, bool(deletes))
 
 
 @final

@@ -1,4 +1,4 @@
-"""Appends commits to the log of a Delta table, and what it keeps of writers.
+"""Writes commits to the log of a Delta table, and what it keeps of writers.
 
 The log has two actions ``txn`` for a writer: one with its id and its last epoch, as
 other programs write them, and one that names a file below ``_streamfactory`` with its
@@ -17,14 +17,20 @@ import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, final
 
+from streamfactory.backends.delta.actions import File
 from streamfactory.backends.delta.log import FOLDER, DeltaLog
-from streamfactory.backends.delta.replay import written
-from streamfactory.backends.delta.rules import check_writable
+from streamfactory.backends.delta.partitions import check_partitions, partition_fields
+from streamfactory.backends.delta.replay import live_files, written
+from streamfactory.backends.delta.rules import check_replaceable, check_writable
 from streamfactory.backends.delta.state import State, schema_of
+from streamfactory.backends.delta.table import DeltaTable
 from streamfactory.backends.delta.types import protocol_of_new, schema_text
 from streamfactory.spi import CorruptData, OffsetOutOfRange, StreamError
-from streamfactory.tables import TableFiles, client_options
-from streamfactory.tables.writing import Marker, WritableTable, table_storage
+from streamfactory.tables import Commit, Piece, TableFiles, client_options
+from streamfactory.tables.markers import Marker
+from streamfactory.tables.merging import Live, LiveFile
+from streamfactory.tables.writable import Kind, WritableTable
+from streamfactory.tables.writing import table_storage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,8 +41,8 @@ if TYPE_CHECKING:
     from streamfactory.backends.delta.actions import Metadata, Protocol
     from streamfactory.backends.delta.log import Actions
     from streamfactory.spi import StreamConfig
-    from streamfactory.tables.staging import DataFile
-    from streamfactory.tables.writing import Seen
+    from streamfactory.tables.datafiles import DataFile, PartitionField
+    from streamfactory.tables.writable import Change, Seen
 
 _MARKERS: Final = "_streamfactory"
 _POINTER: Final = "streamfactory:"
@@ -47,6 +53,14 @@ _WHOLE: Final = re.compile(r"[0-9]{1,18}")
 _DEFAULT: Final = 100
 """Commits between two checkpoints, where the table states none: as in delta-rs."""
 _ENGINE: Final = "streamfactory"
+
+_OPERATIONS: Final = {
+    Kind.APPEND: ("WRITE", {"mode": "Append", "partitionBy": "[]"}),
+    Kind.MERGE: ("MERGE", {}),
+    Kind.COMPACT: ("OPTIMIZE", {}),
+    Kind.REPLACE: ("WRITE", {"mode": "Overwrite", "partitionBy": "[]"}),
+}
+"""Names and parameters of operations in the history of the table."""
 
 _logger = logging.getLogger("streamfactory")
 
@@ -75,8 +89,8 @@ class DeltaSeen:
         return self.metadata.schema
 
     @property
-    def partitioned(self) -> Sequence[str]:
-        return self.metadata.partitioned
+    def partitions(self) -> Sequence[PartitionField]:
+        return partition_fields(self.metadata.partitioned)
 
     def then(self, actions: Actions) -> DeltaSeen:
         """The table behind the next commit."""
@@ -92,8 +106,8 @@ class DeltaSeen:
 
 
 @final
-class DeltaAppender(WritableTable):
-    """Appends to one table. Thread-safe: what was seen is passed along.
+class WritableDeltaTable(WritableTable):
+    """Writes one table. Thread-safe: what was seen is passed along.
 
     Args:
         config: Names the table.
@@ -136,15 +150,17 @@ class DeltaAppender(WritableTable):
 
     def create(self, schema: pa.Schema) -> None:
         text = schema_text(schema)
+        names = self._config.get("partition.by") or ()
+        check_partitions(schema, names)
         metadata = {
             "id": str(uuid.uuid4()),
             "format": {"provider": "parquet", "options": {}},
             "schemaString": text,
-            "partitionColumns": [],
+            "partitionColumns": list(names),
             "configuration": {},
             "createdTime": _now(),
         }
-        info = _info("CREATE TABLE", {})
+        info = _info("CREATE TABLE", {}, {})
         actions = [info, {"protocol": protocol_of_new(text)}, {"metaData": metadata}]
         self.storage.publish(_path(0), _lines(actions))
 
@@ -167,17 +183,27 @@ class DeltaAppender(WritableTable):
             what += f"epoch of writer {writer_id!r}"
             raise CorruptData(what, remedy="restore it from a backup") from error
 
-    def append(
-        self,
-        seen: Seen,
-        files: Sequence[DataFile],
-        writer_id: str | None,
-        marker: Marker | None,
-    ) -> bool:
+    def live(self, seen: Seen, *, keeps_rows: bool = False) -> Live:
+        assert isinstance(seen, DeltaSeen)
+        if not keeps_rows:
+            check_replaceable(seen.metadata)
+        files = TableFiles.of(self._config)
+        table = DeltaTable(self._config, files, self._log)
+        table.identity()
+        commit = Commit(seen.version, str(seen.version), None)
+        found = table.pieces(live_files(self._log, seen.version), commit)
+        return Live(table, [_live(piece, file) for piece, file in found], files)
+
+    def commit(self, seen: Seen, change: Change) -> bool:
         assert isinstance(seen, DeltaSeen)
         now, number = _now(), secrets.randbits(_BITS)
         info: dict[str, Any] = {}
-        actions = [_added(one, now) for one in files]
+        actions = [_removed(one, now) for one in change.removed]
+        actions += [_added(one, now) for one in change.added]
+        if change.kind is Kind.COMPACT:
+            for action in actions:
+                next(iter(action.values()))["dataChange"] = False
+        writer_id, marker = change.writer_id, change.marker
         if writer_id is not None and marker is not None:
             info = {"writer": writer_id, "epoch": marker.epoch}
             info["position"] = marker.position
@@ -187,7 +213,8 @@ class DeltaAppender(WritableTable):
                 named[writer_id] = marker.epoch
             actions += [_txn(name, value, now) for name, value in named.items()]
             self.storage.publish(_marker(number), marker.to_json().encode())
-        commit = _lines([_info("WRITE", info), *actions])
+        operation, parameters = _OPERATIONS[change.kind]
+        commit = _lines([_info(operation, parameters, info), *actions])
         if not self.storage.publish(_path(seen.version + 1), commit):
             self.storage.remove([_marker(number)])
             return False
@@ -211,10 +238,10 @@ class DeltaAppender(WritableTable):
     def _checkpoint(self) -> None:
         """Write a checkpoint: without them the log takes longer and longer to read."""
         try:
-            from deltalake import DeltaTable
+            import deltalake
 
             options = client_options(self._config)
-            DeltaTable(
+            deltalake.DeltaTable(
                 self._config["path"], storage_options=options
             ).create_checkpoint()
         except Exception as error:  # noqa: BLE001 - of deltalake, or that it is missing
@@ -245,14 +272,15 @@ def _lines(actions: Sequence[Mapping[str, Any]]) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def _info(operation: str, more: Mapping[str, Any]) -> dict[str, Any]:
-    parameters = {"mode": "Append", "partitionBy": "[]"} if more else {}
+def _info(
+    operation: str, parameters: Mapping[str, str], more: Mapping[str, Any]
+) -> dict[str, Any]:
     return {
         "commitInfo": {
             "timestamp": _now(),
             "operation": operation,
             "operationParameters": parameters,
-            "isBlindAppend": True,
+            "isBlindAppend": parameters.get("mode") == "Append",
             "engineInfo": _ENGINE,
             # Makes the bytes of each commit its own: a lost reply is recognised by it.
             "txnId": str(uuid.uuid4()),
@@ -272,6 +300,35 @@ def _added(file: DataFile, now: int) -> dict[str, Any]:
             "stats": json.dumps({"numRecords": file.rows}),
         }
     }
+
+
+def _live(piece: Piece, file: File) -> LiveFile:
+    partition = tuple(sorted(file.values.items()))
+    return LiveFile(piece, file, file.key, partition, file.vector is not None)
+
+
+def _removed(one: LiveFile, now: int) -> dict[str, Any]:
+    file = one.entry
+    assert isinstance(file, File)
+    body: dict[str, Any] = {
+        "path": file.path,
+        "deletionTimestamp": now,
+        "dataChange": True,
+        "extendedFileMetadata": True,
+        "partitionValues": dict(file.values),
+    }
+    if file.size is not None:
+        body["size"] = file.size
+    vector = file.vector
+    if vector is not None:
+        body["deletionVector"] = {
+            "storageType": vector.kind,
+            "pathOrInlineDv": vector.text,
+            **({"offset": vector.offset} if vector.kind != "i" else {}),
+            "sizeInBytes": vector.size,
+            "cardinality": vector.rows,
+        }
+    return {"remove": body}
 
 
 def _txn(name: str, version: int, now: int) -> dict[str, Any]:

@@ -1,0 +1,144 @@
+"""Upkeep of tables: creates them, counts their files, and merges small files."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from abc import abstractmethod
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from streamfactory.conversion.conform import Conformer
+from streamfactory.spi import MisuseError, StreamTimeout, TopicAdmin, TopicNotFound
+from streamfactory.tables.committing import tries
+from streamfactory.tables.datafiles import DataFiles
+from streamfactory.tables.matching import bare
+from streamfactory.tables.writable import Change, Kind
+from streamfactory.tables.writing import columns_of_new
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from streamfactory.spi import StreamConfig
+    from streamfactory.tables.datafiles import DataFile
+    from streamfactory.tables.merging import Live, LiveFile
+    from streamfactory.tables.writable import Seen, WritableTable
+
+_SMALL: Final = 64 << 20
+"""Bytes of a file below which it is merged with others."""
+_TURNS: Final = 5
+"""How often files are written again whose rows other commits change meanwhile."""
+_COPIED: Final = 1 << 16
+"""Rows that are copied at a time."""
+
+
+class TableAdmin(TopicAdmin):
+    """Administers one table. See `TopicAdmin`. A format opens it."""
+
+    def __init__(self, config: StreamConfig) -> None:
+        super().__init__(config)
+        self._lock = threading.Lock()
+        self._opened: WritableTable | None = None
+
+    @abstractmethod
+    def open_table(self) -> WritableTable:
+        """Open what the configuration names; there need not be a table yet."""
+
+    @property
+    def _table(self) -> WritableTable:
+        with self._lock:
+            self._opened = self._opened or self.open_table()
+            return self._opened
+
+    def create(
+        self, topic: str, schema: pa.Schema | None, partitions: int | None
+    ) -> None:
+        try:
+            self._table.look()
+        except TopicNotFound:
+            pass
+        else:
+            what = "the table exists"
+            raise MisuseError(what)
+        if schema is None or partitions not in (None, 1):
+            what = "a table has columns and one partition of its stream"
+            remedy = "set the option schema, and no number of partitions"
+            raise MisuseError(what, remedy=remedy)
+        self._table.create(columns_of_new(schema, self.config))
+
+    def compact(self, topic: str) -> None:
+        for _ in range(_TURNS):
+            if self._compact():
+                return
+        what = f"the compaction: other commits changed rows of its files {_TURNS} times"
+        raise StreamTimeout(
+            what, remedy="compact the table again, when less is written"
+        )
+
+    def _compact(self) -> bool:
+        """Whether no other commit has changed rows of the files meanwhile."""
+        seen = self._table.look()
+        live = self._table.live(seen, keeps_rows=True)
+        removed = to_compact(live.files)
+        if not removed:
+            return True
+        added = self._copied(seen, live, removed)
+        keys = {one.key for one in removed}
+        for _ in tries("the compaction"):
+            if self._table.commit(seen, Change(added, removed, Kind.COMPACT)):
+                return True
+            seen = self._table.look()
+            now = self._table.live(seen, keeps_rows=True)
+            removed = [one for one in now.files if one.key in keys]
+            if len(removed) < len(keys):
+                break
+        self._table.storage.remove([one.path for one in added])
+        return False
+
+    def facts(self, topic: str) -> Mapping[str, str | int]:
+        files = self._table.live(self._table.look(), keeps_rows=True).files
+        sizes = [one.piece.size or 0 for one in files]
+        return {
+            "files": len(files),
+            "bytes": sum(sizes),
+            "small files": sum(size < _SMALL for size in sizes),
+            "files to compact": len(to_compact(files)),
+        }
+
+    def close(self) -> None:
+        with self._lock:
+            opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close()
+
+    def _copied(
+        self, seen: Seen, live: Live, files: Sequence[LiveFile]
+    ) -> list[DataFile]:
+        """The rows of files, in fewer files."""
+        prefix = f"part-00000-{uuid.uuid4().hex}"
+        made = DataFiles(self._table.storage, prefix, seen.schema, seen.partitions)
+        fitting = Conformer(bare(seen.schema))
+        try:
+            for file in files:
+                for chunk in live.table.read(file.piece, 0, None, _COPIED):
+                    made.add(fitting.conform(chunk.rows))
+            return made.finish()
+        except BaseException:
+            made.remove()
+            raise
+
+
+def to_compact(files: Sequence[LiveFile]) -> list[LiveFile]:
+    """The files that a compaction replaces.
+
+    Those of a partition that has several small ones, and those with rows that are
+    marked as deleted.
+    """
+    small: dict[Hashable, list[LiveFile]] = defaultdict(list)
+    for one in files:
+        if (one.piece.size or 0) < _SMALL:
+            small[one.partition].append(one)
+    merged = {id(one) for found in small.values() if len(found) > 1 for one in found}
+    return [one for one in files if one.is_marked or id(one) in merged]

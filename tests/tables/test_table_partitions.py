@@ -1,0 +1,139 @@
+"""Partitioned tables: created by the option, written, updated by key, read again."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.transforms import BucketTransform
+from tests.tables.lakes import DeltaLake, IcebergLake
+
+import streamfactory
+from streamfactory.spi import ConfigError, SchemaMismatch, Unsupported
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.tables.lakes import Lake
+
+AT = [datetime(2024, 5, day, 23, tzinfo=UTC) for day in (1, 1, 2, 2)]
+ROWS = pa.table(
+    {
+        "id": pa.array([1, 2, 3, 4]),
+        "city": ["rome", "oslo", "rome", None],
+        "at": pa.array(AT, pa.timestamp("us", "UTC")),
+        "o": [{"x": n} for n in range(4)],
+    }
+)
+
+
+def partitioned(kind: type[Lake], folder: Path, by: str) -> Lake:
+    lake = kind(folder)
+    lake.config[f"stream.{lake.kind}.partition.by"] = by
+    return lake
+
+
+def by_id(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: row["id"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "by", "files"),
+    [
+        (DeltaLake, "city", 3),
+        (DeltaLake, "at,city", 4),
+        (IcebergLake, "city", 3),
+        (IcebergLake, "day(at)", 2),
+        (IcebergLake, "month(at),bucket[2](id)", 2),
+        (IcebergLake, "truncate[1](city),hour(at)", 4),
+    ],
+)
+def test_rows_are_divided_and_read_again(
+    tmp_path: Path, kind: type[Lake], by: str, files: int
+) -> None:
+    lake = partitioned(kind, tmp_path, by)
+    with lake.sink() as sink:
+        sink.put(ROWS)
+        assert len(lake.data_files()) == files
+        assert by_id(lake.rows()) == ROWS.to_pylist()
+        sink.put(ROWS)
+    assert len(lake.rows()) == 8
+    config = {**lake.config, f"stream.{lake.kind}.change.columns": "false"}
+    with streamfactory.open(config, follow=False) as stream:
+        read = stream.to_reader().read_all().select(ROWS.column_names)
+    assert by_id(read.to_pylist()) == by_id(2 * ROWS.to_pylist())
+
+
+@pytest.mark.parametrize("kind", [DeltaLake, IcebergLake])
+def test_rows_move_between_partitions_by_key(tmp_path: Path, kind: type[Lake]) -> None:
+    lake = partitioned(kind, tmp_path, "city")
+    lake.config["producer.key.columns"] = "id"
+    with lake.sink() as sink:
+        sink.put(ROWS)
+        sink.put({"id": [1, 4], "city": ["oslo", "rome"]})
+        sink.put({"id": [3], "_change": ["delete"]})
+    found = [(row["id"], row["city"]) for row in by_id(lake.rows())]
+    assert found == [(1, "oslo"), (2, "oslo"), (4, "rome")]
+
+
+def test_queries_of_iceberg_skip_partitions(tmp_path: Path) -> None:
+    lake = IcebergLake(tmp_path)
+    lake.config["stream.iceberg.partition.by"] = "day(at),bucket[64](id)"
+    with lake.sink() as sink:
+        sink.put(ROWS)
+    with lake.table() as table:
+        names = [field.name for field in table.spec().fields]
+        assert names == ["at_day", "id_bucket"]
+        plan = table.scan(row_filter="at >= '2024-05-02T00:00:00+00:00'").plan_files()
+        assert len(list(plan)) == 2
+        assert len(list(table.scan(row_filter="id = 3").plan_files())) == 1
+        assert len(table.scan(row_filter="id = 3").to_arrow()) == 1
+
+
+def test_partitions_that_change_meanwhile_refuse_the_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = IcebergLake(tmp_path)
+    lake.config["stream.iceberg.partition.by"] = "city"
+
+    def divide() -> None:
+        with lake.table() as table, table.update_spec() as update:
+            update.add_field("id", BucketTransform(4), "id_bucket")
+
+    with lake.sink() as sink:
+        sink.put(ROWS, writer_id="w")
+        lake.disturb(monkeypatch, divide)
+        with pytest.raises(SchemaMismatch, match="partitions of the table were chang"):
+            sink.put(ROWS, writer_id="w", epoch=1)
+        assert len(lake.rows()) == 4
+        sink.put(ROWS, writer_id="w", epoch=1)
+    assert len(lake.rows()) == 8
+    # Files of the spec before are replaced, too.
+    lake.config["producer.key.columns"] = "id"
+    with lake.sink() as sink:
+        sink.put(ROWS)
+    assert by_id(lake.rows()) == ROWS.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("kind", "by", "error", "match"),
+    [
+        (DeltaLake, "town", SchemaMismatch, "'town', which is no column"),
+        (DeltaLake, "city,city", SchemaMismatch, "cannot be partitioned"),
+        (DeltaLake, "o", SchemaMismatch, "not written as text"),
+        (IcebergLake, "town", ConfigError, "'town', which is no column"),
+        (IcebergLake, "week(at)", ConfigError, "no transform"),
+        (IcebergLake, "bucket[0](id)", ConfigError, "no transform"),
+        (IcebergLake, "day(id)", Unsupported, "not written"),
+        (IcebergLake, "o", Unsupported, "not written"),
+    ],
+)
+def test_partitions_that_a_table_cannot_have_are_refused(
+    tmp_path: Path, kind: type[Lake], by: str, error: type[Exception], match: str
+) -> None:
+    lake = partitioned(kind, tmp_path / "lake", by)
+    with lake.sink() as sink, pytest.raises(error, match=match):
+        sink.put(ROWS)
+    assert not lake.folder.exists()

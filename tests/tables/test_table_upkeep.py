@@ -1,0 +1,118 @@
+"""Upkeep of tables: they are created, and small files merged, without other rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from tests.tables.lakes import ID, DeltaLake, IcebergLake
+
+import streamfactory
+from streamfactory.spi import MisuseError, Unsupported
+from streamfactory.wiring.topics.admin import open_admin
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.tables.lakes import Lake
+
+
+@pytest.fixture(params=[DeltaLake, IcebergLake], ids=lambda kind: kind.kind)
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
+    made: Lake = request.param(tmp_path / "lake")
+    return made
+
+
+def facts(lake: Lake) -> dict[str, Any]:
+    with open_admin(lake.config) as admin:
+        return dict(admin.facts())
+
+
+def compact(lake: Lake) -> None:
+    with open_admin(lake.config) as admin:
+        admin.compact()
+
+
+def test_small_files_are_merged_and_no_row_changes(lake: Lake) -> None:
+    with lake.sink() as sink:
+        for number in range(5):
+            sink.put({"id": [number]}, writer_id="w")
+        with streamfactory.open(lake.config, follow=True) as stream:
+            batches = iter(stream)
+            read = {next(batches).rows["id"][0].as_py() for _ in range(5)}
+            assert read == {0, 1, 2, 3, 4}
+            assert facts(lake)["files to compact"] == 5
+            compact(lake)
+            found = facts(lake)
+            assert (found["files"], found["files to compact"]) == (1, 0)
+            assert lake.ids() == [0, 1, 2, 3, 4]
+            # A reader sees no change, and the writer goes on.
+            sink.put({"id": [5]}, writer_id="w")
+            assert next(batches).rows["id"].to_pylist() == [5]
+    before = len(lake.data_files())
+    compact(lake)
+    compact(lake)
+    assert facts(lake)["files"] == 1
+    assert len(lake.data_files()) == before + 1
+
+
+def test_partitions_are_merged_each_by_itself(lake: Lake) -> None:
+    lake.config[f"stream.{lake.kind}.partition.by"] = "p"
+    with lake.sink() as sink:
+        sink.put({"id": [1, 2, 3], "p": ["a", "b", "c"]})
+        sink.put({"id": [4], "p": ["a"]})
+    assert facts(lake)["files to compact"] == 2
+    compact(lake)
+    assert facts(lake)["files"] == 3
+    assert lake.ids() == [1, 2, 3, 4]
+
+
+def test_a_commit_between_is_kept(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    with lake.sink() as sink:
+        sink.put({"id": [1]})
+        sink.put({"id": [2]})
+    before = len(lake.data_files())
+    lake.disturb(monkeypatch, lambda: lake.append({"id": [7]}))
+    compact(lake)
+    assert lake.ids() == [1, 2, 7]
+    assert facts(lake)["files"] == 2
+    assert len(lake.data_files()) == before + 2  # written once
+
+
+def test_rows_that_are_changed_between_are_not_restored(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with lake.sink() as sink:
+        sink.put({"id": [1, 2]})
+        sink.put({"id": [3]})
+    keyed = {**lake.config, "producer.key.columns": "id"}
+
+    def delete() -> None:
+        with streamfactory.open_sink(keyed) as other:
+            other.put({"id": [1], "_change": ["delete"]})
+
+    lake.disturb(monkeypatch, delete)
+    compact(lake)
+    assert lake.ids() == [2, 3]
+    assert facts(lake)["files"] == 1
+
+
+def test_a_table_is_created_once(lake: Lake) -> None:
+    with open_admin(lake.config) as admin:
+        admin.create(ID)
+        with pytest.raises(MisuseError, match="exists"):
+            admin.create(ID)
+    assert lake.schema().names == ["id"]
+    with lake.sink() as sink:
+        sink.put(pa.table({"id": [1]}))
+    assert lake.ids() == [1]
+
+
+def test_a_delta_table_that_is_only_read_has_no_facts(tmp_path: Path) -> None:
+    lake = DeltaLake(tmp_path)
+    lake.create(ID)
+    lake.table().alter.add_constraint({"c": "id > 0"})
+    assert facts(lake) == {}
+    with pytest.raises(Unsupported, match="check constraints"):
+        compact(lake)
