@@ -23,8 +23,15 @@ _INHERITED: list[Any] = []
 """Connections of a parent process: closing one would end the parent's session."""
 
 
-def connect(config: spi.StreamConfig, *, autocommit: bool = True) -> Connection:
+def connect(
+    config: spi.StreamConfig, *, autocommit: bool = True, replication: bool = False
+) -> Connection:
     """Open a connection to the server of a configuration.
+
+    Args:
+        config: Of the stream.
+        autocommit: Whether each statement is a transaction.
+        replication: Whether it also takes the commands of replication.
 
     Raises:
         psycopg.OperationalError: The server is unreachable or refuses the login.
@@ -47,7 +54,8 @@ def connect(config: spi.StreamConfig, *, autocommit: bool = True) -> Connection:
         keepalives_interval=max(1, timeout // 3000),
         keepalives_count=3,
         application_name=f"streamfactory {config.topic}"[:63],
-        options=_SESSION,
+        options=f"{_SESSION} -c lock_timeout={timeout}" if replication else _SESSION,
+        replication="database" if replication else None,
         autocommit=autocommit,
         # A prepared plan would outlive a table that is recreated.
         prepare_threshold=None,
