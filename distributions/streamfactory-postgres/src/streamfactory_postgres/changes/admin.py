@@ -151,7 +151,8 @@ class ChangesAdmin(spi.TopicAdmin):
 
     def _make_slot(self, name: str, topic: str) -> None:
         """Make the slot, and copy the rows that the table had at that moment."""
-        replication = connect(self.config, replication=True)
+        # It is idle for as long as the copy takes.
+        replication = connect(self.config, wal_sender_timeout=0)
         try:
             made = replication.execute(
                 sql.SQL(

@@ -21,9 +21,11 @@ _DATA: Final = 25
 """Bytes before a message of pgoutput: kind, two positions, time."""
 _KEEPALIVE: Final = Struct(">cQqB")
 _STATUS: Final = Struct(">cQQQqB")
-IDLE: Final = 20.0
-"""Seconds after which a session is not continued: the server ends one that does not
-answer for ``wal_sender_timeout``, by default after 60 s."""
+IDLE: Final = 5.0
+"""Seconds after which a session is not continued: the server may have ended it."""
+_TIMEOUT: Final = 15
+"""Seconds after which the server ends a session that does not answer. A server that is
+stopped waits as long for readers that do not fetch."""
 
 
 class Session:
@@ -41,9 +43,8 @@ class Session:
     def __init__(self, config: spi.StreamConfig, slot: str, start: int) -> None:
         self.reached = start
         """All transactions that were committed before it have been received."""
-        self._delivered = start
         self._used = time.monotonic()
-        self._connection = connect(config, replication=True)
+        self._connection = connect(config, wal_sender_timeout=_TIMEOUT)
         self._server = self._connection.pgconn
         try:
             self._begin(slot, start)
@@ -96,7 +97,6 @@ class Session:
     def deliver(self, end: int) -> None:
         """A transaction that was committed up to here was received."""
         self.reached = max(self.reached, end)
-        self._delivered = end
 
     def close(self) -> None:
         """End it; the server drops the copy."""
@@ -118,8 +118,9 @@ class Session:
             raise error_from_result(result)
 
     def _report(self, *, wants_reply: bool) -> None:
-        # The copy lets WAL go up to here; it is this session's alone.
-        at = self._delivered
+        # The copy is this session's alone: it may let all go that was sent. A server
+        # that is stopped waits until its readers have reported that.
+        at = self.reached
         status = _STATUS.pack(b"r", at, at, at, 0, wants_reply)
         self._server.put_copy_data(status)
         self._server.flush()
