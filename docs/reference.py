@@ -269,7 +269,7 @@ def _connectors() -> str:
         counts = Counter(case["outcome"] for case in report["cases"])
         cells = [
             _code(name),
-            _code(OWN_DISTRIBUTION if name in own else f"{OWN_DISTRIBUTION}-{name}"),
+            _code(report["package"]),
             *(_claimed(role, claims.get(role)) for role in _CLAIMS),
             ", ".join(f"{n} {outcome}" for outcome, n in sorted(counts.items())),
         ]
@@ -287,13 +287,19 @@ def _claimed(role: str, claims: Mapping[str, Any] | None) -> str:
 
 
 def _prove(names: Collection[str]) -> None:
-    """Run the kit on built-ins; keep what came of it, and not how long it took."""
+    """Run the kit on types, by default all built-in ones.
+
+    What came of it is kept, and not how long it took. Those of other distributions are
+    run by name, where they are installed.
+    """
     # The cases provoke what is logged.
     logging.getLogger(OWN_DISTRIBUTION).addHandler(logging.NullHandler())
     # Harnesses write keys of TLS and CURVE there.
     os.environ.setdefault(FOLDERS, tempfile.gettempdir())
-    for name in sorted(entry.name for entry in entry_points(group=BACKEND.group)):
-        if name not in _own_names(BACKENDS) or (names and name not in names):
+    own = _own_names(BACKENDS)
+    for entry in sorted(entry_points(group=BACKEND.group), key=lambda one: one.name):
+        name = entry.name
+        if name not in (names or own):
             continue
         subject = find_subject(name)
         with _server(name):
@@ -301,9 +307,16 @@ def _prove(names: Collection[str]) -> None:
         plain = to_plain(Report(name, results, 0.0, 0, "", subject.claims))
         kept = ("case", "rule", "outcome", "reason", "waiver")
         cases = [{key: case[key] for key in kept} for case in plain["cases"]]
-        proof = {"type": name, "claims": plain["claims"], "cases": cases}
+        package = OWN_DISTRIBUTION if entry.dist is None else entry.dist.name
+        proof = {
+            "type": name,
+            "package": package,
+            "claims": plain["claims"],
+            "cases": cases,
+        }
         text = json.dumps(proof, indent=1)
-        (PROOFS / f"{name}.json").write_text(f"{text}\n", "utf-8")
+        folder = PROOFS if name in own else PROOFS / "others"
+        (folder / f"{name}.json").write_text(f"{text}\n", "utf-8")
 
 
 @contextmanager

@@ -14,13 +14,14 @@ from streamfactory.cli.topics.columns import (
     schema_lines,
     schema_of_file,
 )
-from streamfactory.spi import MisuseError
+from streamfactory.spi import MisuseError, SchemaUnknown, TopicNotFound
 from streamfactory.wiring.writing.routing import ROUTING
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.cli.printing import Printer
+    from streamfactory.wiring.topics.admin import Admin
 
 
 @click.command("create")
@@ -61,7 +62,8 @@ def create_command(
     """Create a topic, and show its columns.
 
     Give the columns by --schema or --schema-from, or none by --messages. By default
-    they are those of the option schema. A type whose topics hold undecoded messages
+    they are those of the option schema, or those that the source has already, such as
+    a table whose changes become a topic. A type whose topics hold undecoded messages
     only, such as kafka, needs none of these.
     """
     given = (schema is not None) + (file is not None) + messages
@@ -74,10 +76,7 @@ def create_command(
         _refuse_special(schema)
     with opened(printer, target, **where) as admin:
         if not given and not admin.holds_messages:
-            schema = admin.declared
-            if schema is None:
-                msg = "Give one of --schema, --schema-from and --messages."
-                raise click.UsageError(msg)
+            schema = admin.declared or _found(admin)
         admin.create(schema, partitions)
         infos = admin.partitions()
         columns = schema_document(admin.schema())
@@ -91,6 +90,14 @@ def create_command(
             },
             [f"{admin.topic}: {created}", *schema_lines(columns)],
         )
+
+
+def _found(admin: Admin) -> pa.Schema:
+    try:
+        return admin.schema()
+    except (TopicNotFound, SchemaUnknown):
+        msg = "Give one of --schema, --schema-from and --messages."
+        raise click.UsageError(msg) from None
 
 
 def _refuse_special(schema: pa.Schema) -> None:

@@ -36,6 +36,27 @@ def test_its_own_tests_pass(postgres_server: Installed, tmp_path: Path) -> None:
     assert "skipped" not in out
 
 
+NOT_MADE = ("topics are not made from nothing", "not run: it builds on topics_are_")
+CHANGES = {
+    "no ability: truncate (a slot keeps what is not acknowledged)",
+    "no ability: rows, visible (changes are written by programs that write the table)",
+    "no ability: fetch_offsets_at",
+    "no ability: fetch_offsets_at, write_messages",
+    "no ability: fetch_topics",
+    "streams of the type have one partition",
+    "the type cannot be written",
+}
+
+
+@pytest.mark.long("the whole kit")
+def test_its_changes_pass_the_kit(postgres_server: Installed, tmp_path: Path) -> None:
+    kit = journeys.run_kit(postgres_server, "postgres-changes", tmp_path)
+    assert kit.failed == []
+    others = {why for why in kit.skipped if not why.startswith(NOT_MADE)}
+    assert others <= LACKING | TYPED | CHANGES
+    assert kit.passed > 50
+
+
 @pytest.mark.long("the whole kit")
 def test_it_passes_the_kit(postgres_server: Installed, tmp_path: Path) -> None:
     kit = journeys.run_kit(postgres_server, "postgres", tmp_path)

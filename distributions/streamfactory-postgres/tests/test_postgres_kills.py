@@ -16,10 +16,12 @@ from typing import Any
 import streamfactory
 from killed_postgres_writer import ROWS
 
+from streamfactory_postgres.changes.harness import PostgresChangesHarness
 from streamfactory_postgres.harness import PostgresHarness
 
 ROUNDS = int(os.environ.get("ROUNDS", "4"))
 EPOCHS = 12 * ROUNDS
+COPIER = Path(__file__).with_name("killed_changes_copier.py")
 PROGRAM = Path(__file__).with_name("killed_postgres_writer.py")
 
 
@@ -78,3 +80,45 @@ def test_a_writer_that_is_killed_loses_and_repeats_nothing(
     assert kills > 0
     assert (lost, twice) == (0, 0)
     assert Counter(harness.visible()[0]) == found
+
+
+def copy(source: Mapping[str, str], target: Mapping[str, str], delay: float) -> None:
+    """Run the copier, and kill it ``delay`` seconds after it has begun."""
+    command = [sys.executable, str(COPIER), json.dumps(dict(source))]
+    with subprocess.Popen(
+        [*command, json.dumps(dict(target))], stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        time.sleep(delay)
+        process.kill()
+        process.wait(120)
+
+
+def test_a_copy_of_changes_that_is_killed_loses_and_repeats_nothing(
+    tmp_path: Path,
+) -> None:
+    """Also what is acknowledged while the copier dies is there once."""
+    draw = random.Random(int(os.environ.get("SEED", "0")))
+    harness = PostgresChangesHarness(tmp_path)
+    harness.create(1)
+    source = {**harness.properties(), "batch.rows": "40"}
+    target = {
+        "streamType": "file",
+        "stream.file.topic.name": "copied",
+        "stream.file.path": str(tmp_path / "copied"),
+    }
+    rows = 0
+    for _ in range(ROUNDS):
+        insert = f"INSERT INTO {harness.topic} SELECT generate_series(%s::int, %s)"
+        with harness._server().connect() as client:
+            for _ in range(10):  # transactions of some rows
+                client.execute(insert, [rows, rows + 49])
+                rows += 50
+        copy(source, target, draw.uniform(0.0, 1.5))
+    streamfactory.copy(source, target, writer_id="copier")
+    found = Counter(read(target))
+    harness.close()
+    lost, twice = rows - len(found), sum(found.values()) - len(found)
+    print(f"kills={ROUNDS} lost={lost} twice={twice}")
+    assert (lost, twice) == (0, 0)

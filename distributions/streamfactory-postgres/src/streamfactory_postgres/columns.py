@@ -60,6 +60,8 @@ class Column:
     """The server computes it: it cannot be written."""
     kind: str
     """The name of its type; of a domain that of its base."""
+    computed: bool
+    """Its value is an expression of others: logical decoding leaves it out."""
 
 
 @dataclass(frozen=True)
@@ -84,12 +86,16 @@ class Table:
         """The schema of the rows that writers pass."""
         return _schema([c for c in self._used(offset) if not c.generated])
 
+    def decoded(self) -> pa.Schema:
+        """The schema of its rows in logical decoding."""
+        return _schema([c for c in self._used(None) if not c.computed])
+
     def kinds(self, names: Sequence[str]) -> list[str]:
         """The types of columns; of those that it lacks, by what a load adds."""
         known = {column.name: column.kind for column in self.columns}
         return [known.get(name, "") for name in names]
 
-    def _used(self, offset: str) -> list[Column]:
+    def _used(self, offset: str | None) -> list[Column]:
         names = self.chosen
         return [
             column
@@ -99,36 +105,40 @@ class Table:
 
 
 def describe(
-    connection: Connection, topic: str, chosen: Sequence[str] | None = None
+    connection: Connection,
+    topic: str | sql.Identifier,
+    chosen: Sequence[str] | None = None,
 ) -> Table:
     """Look up a table.
 
     Args:
         connection: To the database.
-        topic: The table.
+        topic: The table, or its name.
         chosen: Its columns that are used; None for all.
 
     Raises:
         spi.TopicNotFound: permanent.
         spi.SchemaMismatch: permanent; it lacks a column that is used.
     """
+    table = topic if isinstance(topic, sql.Identifier) else table_of(topic)
     found = connection.execute(
         """
 SELECT a.attrelid::bigint, a.attname, coalesce(base.typname, t.typname),
     CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END,
-    NOT (a.attnotnull OR t.typnotnull), a.attgenerated <> '' OR a.attidentity = 'a'
+    NOT (a.attnotnull OR t.typnotnull), a.attgenerated <> '' OR a.attidentity = 'a',
+    a.attgenerated <> ''
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
     LEFT JOIN pg_type base ON t.typtype = 'd' AND base.oid = t.typbasetype
 WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attnum
 """,
-        [table_of(topic).as_string()],
+        [table.as_string()],
     ).fetchall()
     if not found:
-        raise no_topic(topic)
+        raise no_topic(str(topic))
     columns = [
-        Column(name, _arrow(kind, modifier), nullable, generated, kind)
-        for _, name, kind, modifier, nullable, generated in found
+        Column(name, arrow_type(kind, modifier), nullable, generated, kind, computed)
+        for _, name, kind, modifier, nullable, generated, computed in found
     ]
     if missing := set(chosen or ()) - {column.name for column in columns}:
         msg = f"table {topic!r} has no column {min(missing)!r}"
@@ -207,7 +217,8 @@ def _schema(columns: Sequence[Column]) -> pa.Schema:
     return pa.schema([pa.field(c.name, c.type, c.nullable) for c in columns])
 
 
-def _arrow(kind: str, modifier: int) -> pa.DataType:
+def arrow_type(kind: str, modifier: int) -> pa.DataType:
+    """The Arrow type of a PostgreSQL type, by its name and modifier."""
     if kind == "numeric" and modifier >= 0:
         precision, scale = (modifier - 4) >> 16, (modifier - 4) & 0x7FF
         if precision <= 38 and scale <= precision:

@@ -23,8 +23,19 @@ _INHERITED: list[Any] = []
 """Connections of a parent process: closing one would end the parent's session."""
 
 
-def connect(config: spi.StreamConfig, *, autocommit: bool = True) -> Connection:
+def connect(
+    config: spi.StreamConfig,
+    *,
+    autocommit: bool = True,
+    wal_sender_timeout: int | None = None,
+) -> Connection:
     """Open a connection to the server of a configuration.
+
+    Args:
+        config: Of the stream.
+        autocommit: Whether each statement is a transaction.
+        wal_sender_timeout: Seconds after which the server ends a replication that does
+            not answer; None for a connection without replication.
 
     Raises:
         psycopg.OperationalError: The server is unreachable or refuses the login.
@@ -47,7 +58,11 @@ def connect(config: spi.StreamConfig, *, autocommit: bool = True) -> Connection:
         keepalives_interval=max(1, timeout // 3000),
         keepalives_count=3,
         application_name=f"streamfactory {config.topic}"[:63],
-        options=_SESSION,
+        options=_SESSION
+        if wal_sender_timeout is None
+        else f"{_SESSION} -c lock_timeout={timeout} "
+        f"-c wal_sender_timeout={wal_sender_timeout}s",
+        replication=None if wal_sender_timeout is None else "database",
         autocommit=autocommit,
         # A prepared plan would outlive a table that is recreated.
         prepare_threshold=None,

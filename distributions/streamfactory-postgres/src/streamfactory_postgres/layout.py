@@ -18,7 +18,10 @@ The schema ``streamfactory`` (option ``state.schema``) has
 
 - ``topics``: by table, the first offset that no row was deleted from,
 - ``writers``: by table and writer, the last epoch, the instance and the position,
-- ``staged_<time>_<attempt>``: rows of an epoch that is not decided.
+- ``staged_<time>_<attempt>``: rows of an epoch that is not decided,
+- ``slots``: by replication slot, the table, where its changes begin, the rows of its
+  snapshot, and what was acknowledged,
+- ``snapshot_<slot>``: the rows that the table had when the slot was made.
 """
 
 from __future__ import annotations
@@ -67,6 +70,10 @@ CREATE TABLE IF NOT EXISTS {schema}.writers (
     relation oid, writer text, instance text NOT NULL, epoch bigint,
     position text, rows bigint, sums text, committed timestamptz,
     PRIMARY KEY (relation, writer)
+);
+CREATE TABLE IF NOT EXISTS {schema}.slots (
+    slot text PRIMARY KEY, relation oid NOT NULL, origin pg_lsn, rows bigint,
+    acknowledged bigint, advanced pg_lsn, made timestamptz
 );
 CREATE OR REPLACE FUNCTION {schema}.removed() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 
 import numpy as np
 import pyarrow as pa
@@ -221,13 +221,17 @@ class Loads:
             load.discard()
 
 
-def begin(connection: Connection, config: spi.StreamConfig) -> None:
+def begin(
+    connection: Connection,
+    config: spi.StreamConfig,
+    isolation: LiteralString = "READ COMMITTED",
+) -> None:
     """Begin a transaction whose statements may take as long as they need.
 
     For locks of others they wait ``connection.timeout.millis``, then StreamTimeout is
     raised, and nothing was written.
     """
-    connection.execute("BEGIN")
+    connection.execute(f"BEGIN ISOLATION LEVEL {isolation}")
     connection.execute("SET LOCAL statement_timeout = 0")
     timeout = int(config["connection.timeout.millis"])
     connection.execute(f"SET LOCAL lock_timeout = {timeout}")
@@ -235,7 +239,8 @@ def begin(connection: Connection, config: spi.StreamConfig) -> None:
 
 def ensure_state(connection: Connection, config: spi.StreamConfig) -> None:
     """Create the schema of state, where it is missing."""
-    name = sql.Identifier(config["state.schema"], "writers")
+    # The newest of its tables.
+    name = sql.Identifier(config["state.schema"], "slots")
     found = connection.execute(
         "SELECT to_regclass(%s) IS NOT NULL", [name.as_string()]
     ).fetchone()

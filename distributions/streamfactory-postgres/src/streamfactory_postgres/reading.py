@@ -6,7 +6,7 @@ import select
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import ClassVar
 
 import psycopg
 import pyarrow as pa
@@ -16,11 +16,7 @@ from streamfactory.spi.waking import Wake
 
 from streamfactory_postgres import columns, layout
 from streamfactory_postgres.connection import Connection, Connections
-
-_MOST_ROWS: Final = 65_536
-"""Of one result."""
-_FIRST_ROWS: Final = 1024
-"""Of a consumer's first result: it does not know yet how large rows are."""
+from streamfactory_postgres.copying import RangeCopier, ResultFull
 
 
 @dataclass(frozen=True)
@@ -90,18 +86,6 @@ def _earliest(
     )
 
 
-class _Full(Exception):
-    """More bytes came than a result may have.
-
-    Args:
-        rows: How many to read instead.
-    """
-
-    def __init__(self, rows: int) -> None:
-        super().__init__(rows)
-        self.rows = rows
-
-
 class TableConsumer(spi.PartitionLevelConsumer):
     """Reads one table, on a connection that it has for itself while it is open."""
 
@@ -117,7 +101,6 @@ class TableConsumer(spi.PartitionLevelConsumer):
         self._topic = partition.topic
         self._offset: str = config["offset.column"]
         self._wake = Wake()
-        self._rows = _FIRST_ROWS
         self._listens = False
         self._notified = False
         self._incarnation: str | None = None
@@ -130,7 +113,10 @@ class TableConsumer(spi.PartitionLevelConsumer):
             table = columns.describe(
                 self._connection, self._topic, config.get("columns")
             )
-            self._schema = _fields(table.readable(self._offset), fields)
+            schema = chosen_fields(table.readable(self._offset), fields)
+            self._copier = RangeCopier(
+                layout.table_of(self._topic), self._offset, schema
+            )
             self._relation = table.relation
         except BaseException:
             self.close()
@@ -177,8 +163,7 @@ class TableConsumer(spi.PartitionLevelConsumer):
     ) -> spi.Fetched:
         try:
             return self._read_whole(start, end, limits)
-        except _Full as full:
-            self._rows = full.rows
+        except ResultFull:
             return self._read_whole(start, end, limits)
 
     def _read_whole(
@@ -200,7 +185,9 @@ class TableConsumer(spi.PartitionLevelConsumer):
             stop = bounds.latest if end is None else min(end, bounds.latest)
             rows, offsets, size = None, None, 0
             if start < stop:
-                rows, offsets, size = self._copy(start, stop, limits)
+                rows, offsets, size = self._copier.copy(
+                    self._connection, start, stop, limits
+                )
         next_offset = max(start, stop) if offsets is None else offsets[-1].as_py() + 1
         return spi.Fetched(
             rows,
@@ -212,40 +199,6 @@ class TableConsumer(spi.PartitionLevelConsumer):
             incarnation=bounds.incarnation,
             size=size,
         )
-
-    def _copy(
-        self, start: int, stop: int, limits: spi.FetchLimits
-    ) -> tuple[pa.RecordBatch | None, pa.Int64Array | None, int]:
-        """Rows of a range with their offsets, and the bytes that travelled."""
-        wanted = max(1, min(self._rows, limits.max_rows))
-        offset = sql.Identifier(self._offset)
-        schema = pa.schema([pa.field("", pa.int64()), *self._schema])
-        names = (
-            [offset] if not self._schema else [offset, columns.selected(self._schema)]
-        )
-        query = sql.SQL(
-            "COPY (SELECT {} FROM {} WHERE {} >= {} AND {} < {} ORDER BY {} LIMIT {}) "
-            "TO STDOUT (FORMAT csv)"
-        ).format(
-            sql.SQL(", ").join(names),
-            layout.table_of(self._topic),
-            *(offset, start, offset, stop, offset, wanted),
-        )
-        parts: list[Any] = []
-        size = 0
-        with self._connection.cursor().copy(query) as copy:
-            for part in copy:  # a row each
-                parts.append(part)
-                size += len(part)
-                if size > 2 * limits.max_bytes and 1 < len(parts) < wanted:
-                    raise _Full(max(1, len(parts) // 2))  # rows grew: fewer of them
-        if not parts:
-            return None, None, 0
-        self._rows = _rows_for(limits.max_bytes, len(parts), size)
-        batch = columns.parse(pa.py_buffer(b"".join(parts)), schema)
-        offsets = batch.column(0)
-        rows = pa.RecordBatch.from_arrays(batch.columns[1:], schema=self._schema)
-        return rows, offsets, size
 
     def _wait(self, seconds: float) -> bool:
         """Wait for a notification or `wake`; whether it was the latter."""
@@ -413,12 +366,8 @@ class TableConsumerFactory(spi.ConsumerFactory):
         self._connections.close()
 
 
-def _fields(schema: pa.Schema, fields: Sequence[str] | None) -> pa.Schema:
+def chosen_fields(schema: pa.Schema, fields: Sequence[str] | None) -> pa.Schema:
+    """The columns of a schema that a reader needs; None means all."""
     if fields is None:
         return schema
     return pa.schema([column for column in schema if column.name in set(fields)])
-
-
-def _rows_for(size: int, rows: int, took: int) -> int:
-    """The rows that fit into a size, judged by some that were read."""
-    return max(1, min(_MOST_ROWS, size * rows // max(1, took)))

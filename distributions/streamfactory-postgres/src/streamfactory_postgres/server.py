@@ -133,6 +133,9 @@ class Server:
             "wal_level": "logical",
             # The kit keeps the sinks of all attempts of a case open.
             "max_connections": "1000",
+            # A reader of changes has one of each.
+            "max_replication_slots": "200",
+            "max_wal_senders": "200",
             "shared_buffers": "32MB",
             # A restart finds all that was written; power may fail.
             "fsync": "off",

@@ -1,0 +1,1 @@
+"""``postgres-changes``: the changes of a table, by logical decoding."""
