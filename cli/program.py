@@ -73,6 +73,9 @@ _COMMANDS: Final = {
     "tail": _Entry("tail:tail_command", "Show the rows of a stream as they arrive."),
     "copy": _Entry("copy:copy_command", "Copy a stream into another one."),
     "run": _Entry("run:run_command", "Run pipelines on Spark."),
+    "preview": _Entry(
+        "preview:preview_command", "Show what a pipeline makes of some rows."
+    ),
     "serve": _Entry("serve:serve_command", "Serve streams to other processes."),
     "spool": _Entry("spool:spool_command", "Receive streams into their spools."),
     "ui": _Entry("ui:ui_command", "Serve pages about streams for the browser."),

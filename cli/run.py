@@ -23,7 +23,12 @@ from streamfactory.cli.metrics_endpoint import (
     telemetry,
     telemetry_option,
 )
-from streamfactory.cli.parameters import json_flag, log_format_option, overrides_of
+from streamfactory.cli.parameters import (
+    class_paths_flag,
+    json_flag,
+    log_format_option,
+    overrides_of,
+)
 from streamfactory.cli.printing import JsonPrinter
 from streamfactory.cli.results import count
 from streamfactory.cli.status import Status
@@ -117,6 +122,7 @@ def _files_of(
     hidden=True,
     help="The end of the standard input is a SIGTERM: for programs that start this.",
 )
+@class_paths_flag
 @metrics_option
 @remote_option
 @ui_option
@@ -139,6 +145,7 @@ def run_command(
     ignore: str | None,
     spark_log: Path | None,
     attached: bool,
+    allow_class_paths: bool,
     metrics: str | None,
     metrics_remote: bool,
     ui_address: str | None,
@@ -170,7 +177,7 @@ def run_command(
             folder = Path(tempfile.mkdtemp(prefix="streamfactory-"))
             spark_log = folder / "spark.log"
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        over = (pace, reset, ignore, settings)
+        over = (pace, reset, ignore, settings, allow_class_paths)
         try:
             outcomes = _outcomes(printer, files, over, master, spark_log, ship=ship)
         except PermanentError:
@@ -203,7 +210,7 @@ def _failed_pipelines() -> list[str]:
 def _outcomes(
     printer: Printer,
     files: Sequence[Path],
-    over: tuple[str | None, str | None, str | None, dict[str, str]],
+    over: tuple[str | None, str | None, str | None, dict[str, str], bool],
     master: str,
     log: Path,
     *,
@@ -338,6 +345,7 @@ def _document(outcome: Outcome) -> dict[str, Any]:
         "seconds": round(outcome.seconds, 3),
         "rows_per_second": rate(outcome.rows, outcome.seconds),
         "dropped": outcome.dropped,
+        "expectations": dict(outcome.unmet),
         "offsets": {} if last is None else last.offsets,
         "lag": {} if last is None else last.lag,
         "watermark": None if last is None else last.watermark,
@@ -360,6 +368,8 @@ def _end_lines(pipelines: Sequence[dict[str, Any]]) -> Iterator[str]:
             yield f"  watermark: {one['watermark']}"
         if one["dropped"]:
             yield f"  dropped behind the watermark: {one['dropped']}"
+        for name, rows in one["expectations"].items():
+            yield f"  expectation {name}: {count(rows, 'row')} did not fulfil it"
         if one["error"] is not None:
             yield f"  error: {one['error']}"
         elif not one["complete"]:

@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
     from streamfactory.cli.printing import Printer
-    from streamfactory.spark.pipelines.model import Draft
+    from streamfactory.spark.pipelines.model import Draft, Pipeline
     from streamfactory.wiring.config.crosschecks import Checked
     from streamfactory.wiring.config.definition import StreamDefinition
     from streamfactory.wiring.config.describing import Effective
@@ -93,7 +94,9 @@ def validate_command(
         if Path(target) not in pipelines
         for found in findings(target)
     ]
-    streams += _pipeline_findings(pipelines, catalogue, spark=not no_spark)
+    streams += _pipeline_findings(
+        pipelines, catalogue, spark=not no_spark, allowed=allow_class_paths
+    )
     valid = all(found["valid"] for found in streams)
     printer.show({"valid": valid, "streams": streams}, _lines(streams))
     return Status.FINE if valid else Status.BAD_INPUT
@@ -151,7 +154,7 @@ def _document(
 
 
 def _pipeline_findings(
-    paths: Collection[Path], catalogue: Catalogue, *, spark: bool
+    paths: Collection[Path], catalogue: Catalogue, *, spark: bool, allowed: bool
 ) -> Iterator[Document]:
     """Of pipelines; one Spark reads the SQL of all."""
     if not paths:
@@ -160,7 +163,9 @@ def _pipeline_findings(
     from streamfactory.spark.pipelines.checking import check_draft
     from streamfactory.spark.pipelines.definition import read_pipeline
 
-    drafts = [read_pipeline(path, catalogue) for path in paths]
+    drafts = [
+        read_pipeline(path, catalogue, allow_class_paths=allowed) for path in paths
+    ]
     with ExitStack() as stack:
         session, unread = None, "its SQL was not read: --no-spark"
         if spark:
@@ -194,7 +199,9 @@ def _read_sql(session: SparkSession, draft: Draft, *, sound: bool) -> list[Probl
 
     problems, schemas = list[Problem](), None
     if sound and draft.pipeline is not None:
-        inflows = {one.id: declared_inflow(one) for one in draft.pipeline.sources}
+        inflows = {
+            one.id: declared_inflow(one.stream) for one in draft.pipeline.sources
+        }
         unknown = [name for name, inflow in inflows.items() if inflow is None]
         for name in unknown:
             what = "columns were not checked: the source "
@@ -207,7 +214,28 @@ def _read_sql(session: SparkSession, draft: Draft, *, sound: bool) -> list[Probl
             problems.append(Problem("sql", what, draft.origin, hint, level="warning"))
         if not unknown:
             schemas = {name: one.schema for name, one in inflows.items() if one}
+            problems += _read_lookups(session, draft.pipeline, schemas)
     return problems + check_sql(session, draft, schemas)[1]
+
+
+def _read_lookups(
+    session: SparkSession, pipeline: Pipeline, schemas: dict[str, StructType]
+) -> Iterator[Problem]:
+    """Add the columns of lookups; yields why they are not known."""
+    from streamfactory.spark.pipelines.lookups import declared_columns
+
+    for lookup in pipeline.lookups:
+        try:
+            found = declared_columns(session, lookup)
+        except StreamError as error:
+            yield Problem("lookups", error.what, lookup.origin, error.remedy)
+            continue
+        if found is None:
+            what = f"columns were not checked: the lookup {lookup.id!r} declares none"
+            hint = "`streamfactory run` asks the stream"
+            yield Problem("sql", what, lookup.origin, hint, level="warning")
+        else:
+            schemas[lookup.id] = found
 
 
 def _unreadable(target: str, error: ConfigError) -> Document:

@@ -52,6 +52,10 @@ from streamfactory.conformance.runner import all_cases, run
 from streamfactory.conformance.subject import find_subject
 from streamfactory.spark.pipelines.options import (
     DEAD_LETTER_OPTIONS,
+    EXPECTATION_OPTIONS,
+    LOOKUP_OPTIONS,
+    LOOKUP_STREAM_OPTIONS,
+    LOOKUP_TABLE_OPTIONS,
     PIPELINE_OPTIONS,
     SINK_OPTIONS,
     SOURCE_OPTIONS,
@@ -440,7 +444,11 @@ _GENERATORS: Final[Mapping[str, Callable[[], str]]] = {
     "statuses": _statuses,
     "pipeline-options": lambda: _table(option_rows(PIPELINE_OPTIONS)),
     "pipeline-source": lambda: _table(option_rows(SOURCE_OPTIONS)),
+    "pipeline-lookups": lambda: _table(option_rows(LOOKUP_OPTIONS)),
+    "pipeline-lookup-tables": lambda: _table(option_rows(LOOKUP_TABLE_OPTIONS)),
+    "pipeline-lookup-streams": lambda: _table(option_rows(LOOKUP_STREAM_OPTIONS)),
     "pipeline-steps": lambda: _table(option_rows(STEP_OPTIONS)),
+    "pipeline-expectations": lambda: _table(option_rows(EXPECTATION_OPTIONS)),
     "pipeline-sinks": lambda: _table(option_rows(SINK_OPTIONS)),
     "pipeline-tables": lambda: _table(option_rows(TABLE_OPTIONS)),
     "pipeline-letters": lambda: _table(option_rows(DEAD_LETTER_OPTIONS)),

@@ -21,6 +21,7 @@ LABELS: Final[Mapping[str, str]] = {
     "stream": "Name of the stream, as it is configured.",
     "pipeline": "Name of the pipeline.",
     "sink": "Name of a sink within its pipeline.",
+    "expectation": "Name of an expectation of the pipeline.",
     "topic": "Name of the topic.",
     "partition": "Id of the partition.",
     "group": "Name of the group of readers.",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,8 +31,12 @@ from streamfactory.spark.fanout import (
     write_all,
 )
 from streamfactory.spark.pipelines.deadletters import BAD, GOOD, stream_of
+from streamfactory.spark.pipelines.functions import rows_of
+from streamfactory.spark.pipelines.lookups import Lookups
+from streamfactory.spark.pipelines.observing import counted, observed
 from streamfactory.spark.pipelines.progress import Scan
-from streamfactory.spark.pipelines.sql import stateful_between, with_watermark
+from streamfactory.spark.pipelines.shaping import used_lookups
+from streamfactory.spark.pipelines.sql import distinct, with_watermark
 from streamfactory.spark.pipelines.tables import write_table
 from streamfactory.spark.versions import ADMISSION
 from streamfactory.spi import Problem
@@ -45,7 +49,14 @@ if TYPE_CHECKING:
 
     from streamfactory.spark.checkpoints import PipelineCheckpoint
     from streamfactory.spark.pipelines.deadletters import Inflow
-    from streamfactory.spark.pipelines.model import Pipeline, Sink, Source
+    from streamfactory.spark.pipelines.lookups import LookupState
+    from streamfactory.spark.pipelines.model import (
+        Pipeline,
+        Sink,
+        Source,
+        Step,
+    )
+    from streamfactory.spark.pipelines.shaping import Shape
     from streamfactory.spark.pipelines.sql import Analysis
 
 _GOOD: Final = "good"
@@ -53,65 +64,14 @@ _BAD: Final = "bad"
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """How the rows of a pipeline are split among its sinks."""
+class BatchFacts:
+    """What is known of a batch, beside Spark's report."""
 
-    trunk: str
-    batched: bool
-    """Whether batches are written by `foreachBatch` instead of Spark's writer."""
-    joined: bool
-    """Whether bad messages are unioned with the rows of a stateful trunk."""
-
-
-def shape_of(pipeline: Pipeline, analysis: Analysis) -> Shape | Problem:
-    """The shape of a pipeline, or why it is not possible."""
-    targets = [sink.rows for sink in pipeline.targets]
-    trunk = _trunk(pipeline, analysis, targets)
-    if trunk is None:
-        names = " and ".join(repr(sink.name) for sink in pipeline.targets)
-        what = f"the sinks {names} read several sources, and no step has the rows of "
-        what += "all of them"
-        hint = "write a step that joins or unions the sources, or several pipelines"
-        return Problem("sinks", what, pipeline.targets[0].origin, hint)
-    loose = stateful_between(analysis, trunk, targets)
-    if loose:
-        names = " and ".join(repr(sink.name) for sink in pipeline.targets)
-        what = f"the sinks {names} have no common step after {trunk!r}, and step "
-        what += f"{loose[0]!r} aggregates, joins or sorts: it would see one batch only"
-        hint = "give one of them a pipeline of its own, which reads the stream too"
-        return Problem("sinks", what, pipeline.targets[0].origin, hint)
-    if pipeline.dead_letters is None:
-        several = len(pipeline.targets) > 1 or bool(pipeline.tables)
-        batched = several or pipeline.mode == "update"
-        return Shape(trunk, batched, joined=False)
-    first = pipeline.sources[0].id
-    several = len(pipeline.sources) > 1
-    if several or stateful_between(analysis, first, targets):
-        return Shape(trunk, batched=True, joined=True)
-    return Shape(first, batched=True, joined=False)
-
-
-def _trunk(pipeline: Pipeline, analysis: Analysis, targets: list[str]) -> str | None:
-    """The last id that the rows of all sinks pass through; None if there is none."""
-    sources = {source.id for source in pipeline.sources}
-
-    def passes(target: str, name: str) -> bool:
-        waiting, seen = [target], {name}
-        while waiting:
-            at = waiting.pop()
-            if at in sources and at != name:
-                return False
-            if at not in seen:
-                seen.add(at)
-                waiting += analysis.reads.get(at, set())
-        return True
-
-    found = pipeline.sources[0].id if len(sources) == 1 else None
-    for name in analysis.order:
-        within = all(name in analysis.reach(target) for target in targets)
-        if within and all(passes(target, name) for target in targets):
-            found = name
-    return found
+    lookups: Mapping[str, LookupState]
+    """What it used of lookups, by id."""
+    unmet: dict[str, int] = field(default_factory=dict)
+    """Rows that did not fulfil an expectation, by name, of steps that are evaluated
+    batch by batch."""
 
 
 class Building:
@@ -147,7 +107,10 @@ class Building:
         self._checkpoint: PipelineCheckpoint | None = None
         self.failure: str | None = None
         """Why a batch could not be written."""
+        self._facts: dict[int, BatchFacts] = {}
+        """Of batches that were written, until they are reported."""
         self._steps = {step.id: step for step in pipeline.steps}
+        self.lookups = Lookups(used_lookups(pipeline, analysis), analysis.schemas)
         self._frames: dict[str, DataFrame] = {}
         """By id, of what is processed as a stream."""
         self._raw = self._read_all({})
@@ -229,18 +192,28 @@ class Building:
         arranged = self._arranged(sink)
         return writer.format(FORMAT).options(**arranged.to_options())
 
+    def facts_of(self, epoch: int) -> BatchFacts:
+        """What is known of a committed batch. Earlier ones are forgotten."""
+        found = self._facts.get(epoch, BatchFacts(self.lookups.states))
+        for old in [number for number in self._facts if number <= epoch]:
+            del self._facts[old]
+        return found
+
     # --- as a stream ------------------------------------------------------------
 
     def _frame(self) -> DataFrame:
         frames = self._frames = {}
+        self.lookups.open(self._spark)
         for source in self._pipeline.sources:
             good = self._good(source.id, self._raw[source.id])
             frames[source.id] = with_watermark(good, source.watermark)
             frames[source.id].createOrReplaceTempView(source.id)
+        before = self._analysis.reach(self._shape.trunk)
         for name in self._analysis.order:
-            if name in self._steps and name in self._analysis.reach(self._shape.trunk):
+            if name in self._steps and name in before:
                 step = self._steps[name]
-                frame = with_watermark(self._spark.sql(step.sql), step.watermark)
+                frame = with_watermark(rows_of(self._spark, step), step.watermark)
+                frame = observed(distinct(frame, step), step)
                 frame.createOrReplaceTempView(name)
                 frames[name] = frame
         if self._shape.joined:
@@ -287,10 +260,14 @@ class Building:
         """Write one batch to all sinks."""
         session, pipeline = batch.sparkSession, self._pipeline
         query = str(session.sparkContext.getLocalProperty(QUERY_PROPERTY))
+        # Counting reads the rows once more, like a sink.
         count = len(pipeline.all_sinks) + len(pipeline.tables)
+        count += sum(bool(step.expectations) for step in self._behind)
         try:
+            self.lookups.refresh(session)
+            facts = self._facts[epoch] = BatchFacts(self.lookups.states)
             with evaluated_once(batch, sinks=count):
-                frames = self._parts(batch)
+                frames = self._parts(batch, facts)
                 writes: dict[str, Callable[[], None]] = {
                     one.name: partial(
                         self._write_sink, one, frames[one.name], query, epoch
@@ -315,8 +292,17 @@ class Building:
             self.failure = describe_failures(failures)
             raise next(iter(failures.values()))
 
-    def _parts(self, batch: DataFrame) -> dict[str, DataFrame]:
-        """The rows of each sink."""
+    @property
+    def _behind(self) -> list[Step]:
+        """The steps that are evaluated batch by batch, in their order."""
+        targets = self._pipeline.targets
+        needed = {name for one in targets for name in self._analysis.reach(one.rows)}
+        needed -= self._analysis.reach(self._shape.trunk)
+        order = self._analysis.order
+        return [self._steps[n] for n in order if n in needed & self._steps.keys()]
+
+    def _parts(self, batch: DataFrame, facts: BatchFacts) -> dict[str, DataFrame]:
+        """The rows of each sink. Counts the expectations of steps on the way."""
         trunk, dead = batch, None
         if self._shape.joined:
             trunk = batch.where(f"{_GOOD} is not null").select(f"{_GOOD}.*")
@@ -326,15 +312,11 @@ class Building:
             trunk, dead = self._good(source, batch), self._letters(source, batch)
         trunk.createOrReplaceTempView(self._shape.trunk)
         frames = {self._shape.trunk: trunk}
-        behind = {
-            name
-            for sink in self._pipeline.targets
-            for name in self._analysis.reach(sink.rows)
-        } - self._analysis.reach(self._shape.trunk)
-        for name in self._analysis.order:
-            if name in behind:
-                frames[name] = batch.sparkSession.sql(self._steps[name].sql)
-                frames[name].createOrReplaceTempView(name)
+        for step in self._behind:
+            rows = frames[step.id] = rows_of(batch.sparkSession, step)
+            rows.createOrReplaceTempView(step.id)
+            if step.expectations:
+                facts.unmet.update(counted(rows, step))
         parts = {sink.name: frames[sink.rows] for sink in self._pipeline.targets}
         if dead is not None and self._pipeline.dead_letters is not None:
             parts[self._pipeline.dead_letters.name] = dead

@@ -11,6 +11,7 @@ from streamfactory.spark.pipelines.hooks import hook_of
 from streamfactory.spark.pipelines.table_guarantees import table_guarantee
 from streamfactory.spi import ConfigError, PositionRefused, Problem, Role, StreamError
 from streamfactory.spi.claims import combine
+from streamfactory.spi.references import malformed
 from streamfactory.wiring.config.configure import inspect
 from streamfactory.wiring.config.guarantees import (
     check_guarantee,
@@ -26,10 +27,16 @@ from streamfactory.wiring.writing.cycles import same_topic
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from streamfactory.spark.pipelines.model import Draft, Hook, Pipeline, Sink
-    from streamfactory.spark.pipelines.model import Source as Read
+    from streamfactory.spark.pipelines.model import (
+        Draft,
+        Hook,
+        Lookup,
+        Pipeline,
+        Sink,
+    )
     from streamfactory.spi import StreamConfig, Verdict
     from streamfactory.wiring.config.crosschecks import Checked
+    from streamfactory.wiring.config.definition import StreamDefinition
 
 
 def check_draft(draft: Draft) -> list[Problem]:
@@ -58,12 +65,14 @@ def check_draft(draft: Draft) -> list[Problem]:
         for one in pipeline.sources
     }
     problems += _end_problems(pipeline, found)
+    for lookup in pipeline.lookups:
+        problems += _lookup_problems(lookup)
     policy = check_policy(pipeline)
     if policy is not None:
         problems.append(policy)
     elif not errors(problems):
         for source in pipeline.sources:
-            problems += _source_problems(source, found[source.id])
+            problems += _source_problems(source.stream, found[source.id])
     return problems
 
 
@@ -150,7 +159,7 @@ def _guaranteed(found: Checked, role: Role) -> tuple[StreamConfig, Verdict]:
     return found.config, offline_verdict(found.config, found.plugins.backend, role)
 
 
-def _source_problems(read: Read, found: Checked) -> list[Problem]:
+def _source_problems(stream: StreamDefinition, found: Checked) -> list[Problem]:
     try:
         configured = settle(found, default_manager())
         check_stream(configured.config)
@@ -161,9 +170,21 @@ def _source_problems(read: Read, found: Checked) -> list[Problem]:
             source.close()
     except StreamError as error:
         inner = error.problems if isinstance(error, ConfigError) else ()
-        one = Problem("source", error.what, read.stream.origin, error.remedy)
+        one = Problem("source", error.what, stream.origin, error.remedy)
         return list(inner) or [one]
     return []
+
+
+def _lookup_problems(lookup: Lookup) -> list[Problem]:
+    """Problems of a lookup's stream, and of its references to secrets."""
+    if lookup.stream is not None:
+        found = inspect(lookup.stream, default_manager(), use="spark", role=Role.READ)
+        problems = list(found.problems)
+        return problems if errors(problems) else _source_problems(lookup.stream, found)
+    wrong = ((key, malformed(text)) for key, text in lookup.options.items())
+    return [
+        Problem(f"option.{key}", what, lookup.origin) for key, what in wrong if what
+    ]
 
 
 def _hook_problems(hook: Hook) -> list[Problem]:

@@ -48,6 +48,7 @@ class PipelineTally:
         self._last: Batch | None = None
         # Replaced as a whole: other threads read it.
         self._written: dict[str, tuple[int, int]] = {}
+        self._unmet: dict[str, int] = {}
 
     def started(self) -> None:
         """Note that the query has started."""
@@ -68,6 +69,10 @@ class PipelineTally:
         counts[v.PIPELINE_WRITE_SECONDS] += durations.write
         counts[v.PIPELINE_CHECKPOINT_SECONDS] += durations.checkpoint
         counts[v.PIPELINE_LATE_ROWS] += batch.dropped
+        self._unmet = {
+            name: self._unmet.get(name, 0) + rows
+            for name, rows in batch.expectations.items()
+        }
         self._last = batch
         self._at = self._clock()
 
@@ -93,6 +98,9 @@ class PipelineTally:
         for sink, (rows, size) in self._written.items():
             yield Sample(v.PIPELINE_WRITTEN_ROWS, (self._pipeline, sink), rows)
             yield Sample(v.PIPELINE_WRITTEN_BYTES, (self._pipeline, sink), size)
+
+        for name, rows in self._unmet.items():
+            yield Sample(v.PIPELINE_UNMET_ROWS, (self._pipeline, name), rows)
 
     def gauges(self) -> Iterator[Sample]:
         """See `Tally`."""

@@ -91,11 +91,11 @@ def inflow_of(pipeline: Pipeline, read: Source) -> Inflow:
     return Inflow(configured, spark_schema(pa.schema(rows)), hidden, letters)
 
 
-def declared_inflow(read: Source) -> Inflow | None:
-    """Schema of a source, if its configuration declares it. Connects to nothing."""
+def declared_inflow(stream: StreamDefinition) -> Inflow | None:
+    """Schema of a stream, if its configuration declares it. Connects to nothing."""
     from streamfactory.spark.types import spark_schema
 
-    configured = load(read.stream, "spark")
+    configured = load(stream, "spark")
     config, decodes = configured.config, configured.decoder is not None
     text = config.get("schema")
     if text is None or "key.decoder.class.name" in config:

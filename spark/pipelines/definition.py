@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from streamfactory.spark.pipelines.expectations import (
+    DEAD_LETTER,
+    checked,
+    failed_id,
+)
 from streamfactory.spark.pipelines.model import (
+    Distinct,
     Draft,
     Entry,
+    Expectation,
     Hook,
+    Lookup,
     Pipeline,
     Sink,
     Source,
@@ -19,55 +26,46 @@ from streamfactory.spark.pipelines.model import (
 )
 from streamfactory.spark.pipelines.options import (
     DEAD_LETTER_OPTIONS,
+    EXPECTATION_OPTIONS,
+    LOOKUP_OPTIONS,
+    LOOKUP_STREAM_OPTIONS,
+    LOOKUP_TABLE_OPTIONS,
     PIPELINE_OPTIONS,
     SINK_OPTIONS,
     SOURCE_OPTIONS,
     STEP_OPTIONS,
     TABLE_OPTIONS,
+    Refresh,
 )
+from streamfactory.spark.pipelines.parsing import ID, NAME, TABLE_OPTION, TABLES, Tables
 from streamfactory.spark.pipelines.table_guarantees import EPOCH_OPTIONS
-from streamfactory.spi import ConfigError, Problem
+from streamfactory.spi import ConfigError
 from streamfactory.wiring.config.catalogue import Catalogue
-from streamfactory.wiring.config.classification import group_properties
-from streamfactory.wiring.config.documents import clip_key, open_document, read_toml
-from streamfactory.wiring.config.files import flat, origin_of
-from streamfactory.wiring.config.resolution import resolve_options
+from streamfactory.wiring.config.documents import open_document, read_toml
 from streamfactory.wiring.core.nearest import nearest
-from streamfactory.wiring.options.shared import by_spelling
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from streamfactory.spi import Option
-    from streamfactory.wiring.config.definition import Property, StreamDefinition
-    from streamfactory.wiring.config.documents import Document
+    from streamfactory.wiring.config.definition import StreamDefinition
 
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_ID: Final = re.compile("[A-Za-z_][A-Za-z0-9_]{0,99}")
-_TABLES: Final = (
-    "source",
-    "sources",
-    "steps",
-    "sinks",
-    "tables",
-    "dead-letters",
-    "spark",
-)
 _INPUT: Final = "input"
 """Id of [source], where it has none."""
-_TABLE_OPTION: Final = "option."
-"""Prefix of options of a table's connector."""
 _NOT_HERE: Final = {"spark.master": "set --master", "spark.app.name": "remove it"}
 """Spark settings that a pipeline cannot set."""
 
 
-def read_pipeline(path: Path, catalogue: Catalogue | None = None) -> Draft:
+def read_pipeline(
+    path: Path, catalogue: Catalogue | None = None, *, allow_class_paths: bool = False
+) -> Draft:
     """Read a pipeline's file. Named streams are looked up, but not connected to.
 
     Args:
         path: A TOML file.
         catalogue: Where they are looked up; by default that of the process.
+        allow_class_paths: Whether steps may name Python functions.
 
     Raises:
         ConfigError: config; the file cannot be read.
@@ -77,35 +75,37 @@ def read_pipeline(path: Path, catalogue: Catalogue | None = None) -> Draft:
         raise ConfigError(msg)
     document = open_document(path)
     return _Reader(
-        document, read_toml(document), catalogue or Catalogue().snapshot()
+        document,
+        read_toml(document),
+        catalogue or Catalogue().snapshot(),
+        allow_class_paths=allow_class_paths,
     ).draft()
 
 
-class _Reader:
+class _Reader(Tables):
     """Parser of one file."""
-
-    def __init__(
-        self, document: Document, body: Mapping[str, Any], catalogue: Catalogue
-    ) -> None:
-        self._document = document
-        self._body = body
-        self._catalogue = catalogue
-        self._streams: dict[StreamDefinition, None] = {}
 
     def draft(self) -> Draft:
         """The parsed file, with all its problems."""
-        top = {key: value for key, value in self._body.items() if key not in _TABLES}
+        top = {key: value for key, value in self._body.items() if key not in TABLES}
         options = self._settle(top, "", PIPELINE_OPTIONS)
         name = self._name(options)
         entries = self._entries()
         sources = tuple(one for one in entries if isinstance(one, Source))
-        steps = tuple(
-            self._step(table, f"/steps/{index}")
-            for index, table in enumerate(self._tables("steps"))
+        steps = tuple[Step, ...]()
+        for index, table in enumerate(self._tables("steps")):
+            before = [*(one.id for one in entries), *(one.id for one in steps)][-1]
+            steps += (self._step(table, f"/steps/{index}", before),)
+        lookups = tuple(
+            self._lookup(table, f"/lookups/{index}")
+            for index, table in enumerate(self._tables("lookups"))
         )
         ids = [*(one.id for one in entries), *(step.id for step in steps)]
-        self._check_ids(ids, len(entries))
+        self._check_ids(entries, lookups, steps)
         sinks, lake = self._sinks(ids), self._lake(ids)
+        expectations, rejects = self._expectations([step.id for step in steps])
+        steps = tuple(part for step in steps for part in checked(step, expectations))
+        sinks = (*sinks, *rejects)
         dead = self._dead_letters(ids[0])
         self._check_names([*sinks, *lake, dead])
         hook, spark = self._hook(options), self._spark()
@@ -128,11 +128,13 @@ class _Reader:
                 hook=hook,
                 spark=spark,
                 tables=lake,
+                lookups=lookups,
             )
         return Draft(
             name=name,
             origin=origin,
             entries=entries,
+            lookups=lookups,
             steps=steps,
             targets=(*sinks, *lake),
             streams=tuple(self._streams),
@@ -145,7 +147,7 @@ class _Reader:
 
     def _name(self, options: Mapping[str, Any]) -> str:
         name = str(options.get("name", self._document.path.stem))
-        if _NAME.fullmatch(name) is None:
+        if NAME.fullmatch(name) is None:
             what = f"{name!r} is no name: letters, digits, dots, dashes"
             hint = None if "name" in options else 'write name = "..."'
             self._problem("name", what, "/name", hint)
@@ -174,26 +176,119 @@ class _Reader:
             self._check_id(name, pointer)
         elif pointer != "/source" and stream is not None:
             name = stream.name
-            if _ID.fullmatch(name) is None:
+            if ID.fullmatch(name) is None:
                 what = f"the stream's name {name!r} is no id"
                 self._problem("id", what, pointer, 'write id = "..."')
         self._check_watermark(own, pointer)
         entry = (name, _watermark(own), self._at(pointer))
         return Entry(*entry) if stream is None else Source(*entry, stream)
 
-    def _step(self, table: Mapping[str, Any], pointer: str) -> Step:
+    def _lookup(self, table: Mapping[str, Any], pointer: str) -> Lookup:
+        stream, options = None, dict[str, str]()
+        if any(key.lower() == "stream" for key in table):
+            options_of_it = (*LOOKUP_OPTIONS, *LOOKUP_STREAM_OPTIONS)
+            stream, own = self._stream(table, pointer, options_of_it)
+        else:
+            options, own = self._with_connector(
+                table, pointer, (*LOOKUP_OPTIONS, *LOOKUP_TABLE_OPTIONS)
+            )
+        name = str(own.get("id", ""))
+        if name:
+            self._check_id(name, pointer)
+        return Lookup(
+            id=name,
+            stream=stream,
+            key=tuple(own.get("key", ())),
+            format=connector(str(own.get("format", ""))),
+            path=own.get("path"),
+            schema=own.get("schema"),
+            options=options,
+            refresh=own.get("refresh", Refresh()),
+            origin=self._at(pointer),
+        )
+
+    def _step(self, table: Mapping[str, Any], pointer: str, before: str) -> Step:
         options = self._settle(table, pointer, STEP_OPTIONS)
         name = str(options.get("id", ""))
         if name:
             self._check_id(name, pointer)
         self._check_watermark(options, pointer)
-        sql = self._sql(options, pointer)
-        return Step(name, sql, _watermark(options), self._at(pointer))
+        python, sql = options.get("python"), ""
+        if python is None:
+            sql = self._sql(options, pointer)
+        else:
+            self._check_python(str(python), options, pointer)
+        inputs = tuple(options.get("from", (before,)))
+        if python is None and "from" in options:
+            what = "has no effect: a query names the ids that it reads"
+            self._problem("from", what, f"{pointer}/from", "remove it")
+        at, watermark, distinct = self._at(pointer), _watermark(options), None
+        within = options.get("distinct.within")
+        if "distinct.by" in options:
+            distinct = Distinct(tuple(options["distinct.by"]), within is not None)
+        if within is not None:
+            self._check_within(options, pointer)
+            watermark = Watermark(options.get("watermark.column", ""), str(within))
+        return Step(name, sql, watermark, at, distinct, python=python, inputs=inputs)
+
+    def _expectations(
+        self, steps: Sequence[str]
+    ) -> tuple[list[Expectation], list[Sink]]:
+        """Expectations, and the sinks of rows that do not fulfil them."""
+        found, sinks = list[Expectation](), list[Sink]()
+        for index, table in enumerate(self._tables("expectations")):
+            pointer = f"/expectations/{index}"
+            stream: StreamDefinition | None = None
+            named = any(key.lower() == "stream" for key in table)
+            if named:
+                stream, own = self._stream(table, pointer, EXPECTATION_OPTIONS)
+            else:
+                own = self._settle(table, pointer, EXPECTATION_OPTIONS)
+            name, on = str(own.get("name", "")), str(own.get("on", ("", *steps)[-1]))
+            self._check_name(name or "x", pointer)
+            if name in [one.name for one in found]:
+                self._problem("name", f"{name!r} is a name already", f"{pointer}/name")
+            if on not in steps:
+                what = f"{on!r} is no step; there are {', '.join(steps) or 'none'}"
+                hint = 'add a step, such as sql = "select * from input"'
+                self._problem("on", what, pointer, hint)
+            way = str(own.get("on.failure", "warn"))
+            if way == DEAD_LETTER and not named:
+                what = f"on.failure = {DEAD_LETTER!r} requires stream"
+                self._problem("stream", what, pointer, "name the stream of such rows")
+            elif way != DEAD_LETTER and named:
+                what = f"has no effect with on.failure = {way!r}"
+                self._problem("stream", what, pointer, f"set {DEAD_LETTER}")
+            condition = str(own.get("condition", "")).strip()
+            one = Expectation(name, on, condition, way, self._at(pointer))
+            found.append(one)
+            if stream is not None:
+                sinks.append(Sink(name, failed_id(one), stream, self._at(pointer)))
+        return found, sinks
+
+    def _check_python(
+        self, text: str, options: Mapping[str, Any], pointer: str
+    ) -> None:
+        if "sql" in options or "sql.file" in options:
+            self._problem("python", "and SQL exclude each other", f"{pointer}/python")
+        if re.fullmatch(r"[\w.]+:\w+", text) is None:
+            what = f"{text!r} is not module:function"
+            self._problem("python", what, f"{pointer}/python")
+
+    def _check_within(self, options: Mapping[str, Any], pointer: str) -> None:
+        key = "distinct.within"
+        for wanted in ("distinct.by", "watermark.column"):
+            if wanted not in options:
+                self._problem(key, f"wants {wanted} too", f"{pointer}/{key}")
+        if "watermark.delay" in options:
+            what = "is the delay of the step's watermark"
+            self._problem(key, what, f"{pointer}/{key}", "remove watermark.delay")
 
     def _sql(self, options: Mapping[str, Any], pointer: str) -> str:
         sql, file = options.get("sql"), options.get("sql.file")
         if (sql is None) == (file is None):
-            self._problem("sql", "wants one of sql and sql.file", pointer)
+            what = "wants one of sql, sql.file and python"
+            self._problem("sql", what, pointer)
             return ""
         key = "sql" if file is None else "sql.file"
         if file is not None:
@@ -227,20 +322,15 @@ class _Reader:
         found = []
         for index, table in enumerate(self._tables("tables")):
             pointer = f"/tables/{index}"
-            given = self._flat(table, pointer)
-            more = [p for p in given if p.key.lower().startswith(_TABLE_OPTION)]
-            own = [prop for prop in given if prop not in more]
-            settled = self._settled(own, pointer, TABLE_OPTIONS)
-            kind, name = str(settled.get("format", "")), str(settled.get("name", ""))
-            # Spark compares short names without case; names of classes have dots.
-            kind = kind if "." in kind else kind.lower()
+            options, settled = self._with_connector(table, pointer, TABLE_OPTIONS)
+            name, kind = str(settled.get("name", "")), str(settled.get("format", ""))
+            kind = connector(kind)
             self._check_name(name or "t", pointer)
-            options = {p.key[len(_TABLE_OPTION) :]: p.text for p in more}
             ours = {key.lower() for key in EPOCH_OPTIONS.get(kind, ())} | {"path"}
             for key in options:
                 if key.lower() in ours:
                     what = "is set by the pipeline, which numbers its batches"
-                    self._problem(_TABLE_OPTION + key, what, pointer, "remove it")
+                    self._problem(TABLE_OPTION + key, what, pointer, "remove it")
             rows, path = str(settled.get("from", ids[-1])), str(settled.get("path", ""))
             one = Table(name, rows, kind, path, options, self._at(pointer))
             self._check_from(one, ids, pointer)
@@ -267,39 +357,6 @@ class _Reader:
         self._check_name(name, pointer)
         return Sink(name, str(own.get("from", last)), stream, self._at(pointer))
 
-    def _stream(
-        self, table: Mapping[str, Any], pointer: str, options: Sequence[Option]
-    ) -> tuple[StreamDefinition | None, Mapping[str, Any]]:
-        """A named stream with the table's overrides, and options of the pipeline."""
-        known = by_spelling(options)
-        given = len(self._document.problems)
-        properties = self._flat(table, pointer)
-        own = [prop for prop in properties if prop.key.lower() in known]
-        others = [prop for prop in properties if prop.key.lower() not in known]
-        if len(self._document.problems) > given and "stream" in table:
-            # A name that is not text was reported already.
-            options = [option for option in options if option.key != "stream"]
-            own = [prop for prop in own if prop.key.lower() != "stream"]
-        settled = self._settled(own, pointer, options)
-        name = settled.get("stream")
-        if name is None:
-            return None, settled
-        try:
-            found = self._catalogue.find(str(name))
-        except ConfigError as error:
-            where = f"{pointer}/stream"
-            problems = error.problems if len(error.problems) > 1 else []
-            self._problem("stream", error.what, where, error.remedy)
-            self._document.problems += problems
-            return None, settled
-        if len(found) != 1:
-            what = f"{name} holds {len(found)} streams, wanted one"
-            self._problem("stream", what, f"{pointer}/stream")
-            return None, settled
-        stream = found[0].with_properties(others)
-        self._streams[stream] = None
-        return stream, settled
-
     def _hook(self, options: Mapping[str, Any]) -> Hook:
         key = "hook.command" if "hook.command" in options else "hook.entry.point"
         return Hook(
@@ -321,69 +378,7 @@ class _Reader:
             found[key] = prop.text
         return found
 
-    # --- tables -----------------------------------------------------------------
-
-    def _table(self, key: str, *, required: bool = True) -> Mapping[str, Any] | None:
-        table = self._body.get(key)
-        if isinstance(table, dict):
-            return table
-        if required or table is not None:
-            wrong = "is missing" if table is None else "is not a table"
-            self._problem(key, wrong, f"/{key}", f"write [{key}]")
-        return None
-
-    def _tables(self, key: str) -> list[Mapping[str, Any]]:
-        tables = self._body.get(key, [])
-        if isinstance(tables, list) and all(isinstance(t, dict) for t in tables):
-            return tables
-        hint = f"write [[{key}]] before each"
-        self._problem(key, "is not an array of tables", f"/{key}", hint)
-        return []
-
-    def _flat(
-        self, table: Mapping[str, Any], pointer: str, prefix: str = ""
-    ) -> list[Property]:
-        """The values of a table; those that have no text are problems."""
-        found = list(flat(self._document, table, pointer, prefix))
-        problems = [one for one in found if isinstance(one, Problem)]
-        self._document.problems += problems
-        return [one for one in found if not isinstance(one, Problem)]
-
-    # --- options ----------------------------------------------------------------
-
-    def _settle(
-        self, table: Mapping[str, Any], pointer: str, options: Sequence[Option]
-    ) -> Mapping[str, Any]:
-        properties = self._flat(table, pointer)
-        return self._settled(properties, pointer, options)
-
-    def _settled(
-        self, properties: Sequence[Property], pointer: str, options: Sequence[Option]
-    ) -> Mapping[str, Any]:
-        near_by = [*by_spelling(options), *(() if pointer else _TABLES)]
-        group, others = group_properties(options, ((p.key, p) for p in properties))
-        for prop in others:
-            word = prop.key.lower()
-            near = nearest(word, near_by)
-            near = near or nearest(word.split(".")[0], near_by)
-            hint = f"did you mean {near}?" if near else None
-            what = "is no option of " + (
-                f"[{pointer.split('/')[1]}]" if pointer else "a pipeline"
-            )
-            self._problem(prop.key, what, None, hint, prop.origin)
-        settings, problems = resolve_options(group, "pipeline")
-        self._document.problems += [
-            replace(problem, origin=problem.origin or self._at(pointer))
-            for problem in problems
-        ]
-        return {key: setting.value for key, setting in settings.items()}
-
     # --- checks -----------------------------------------------------------------
-
-    def _check_name(self, name: str, pointer: str) -> None:
-        if _NAME.fullmatch(name) is None:
-            what = f"{name!r} is no name: letters, digits, dots, dashes"
-            self._problem("name", what, f"{pointer}/name")
 
     def _check_from(
         self, target: Sink | Table, ids: Sequence[str], pointer: str
@@ -395,22 +390,24 @@ class _Reader:
             what = f"{target.rows!r} is no id; there are {known}"
             self._problem("from", what, f"{pointer}/from", hint)
 
-    def _check_id(self, name: str, pointer: str) -> None:
-        if _ID.fullmatch(name) is None:
-            what = f"{name!r} is no id: a letter, then letters, digits and underscores"
-            self._problem("id", what, f"{pointer}/id")
-
-    def _check_ids(self, ids: Sequence[str], entries: int) -> None:
-        """Refuse repeated ids; those of sources stand before those of steps."""
-        lowered = [name.lower() for name in ids]
-        for index, name in enumerate(lowered):
-            if name and name in lowered[:index]:
-                what = f"{ids[index]!r} is an id already"
-                if index < entries:
-                    hint = "give one of the sources another id"
-                    self._problem("id", what, f"/sources/{index}", hint)
-                else:
-                    self._problem("id", what, f"/steps/{index - entries}/id")
+    def _check_ids(
+        self,
+        entries: Sequence[Entry],
+        lookups: Sequence[Lookup],
+        steps: Sequence[Step],
+    ) -> None:
+        """Refuse repeated ids."""
+        hint = "give one of the sources another id"
+        named = [
+            *((one.id, f"/sources/{n}", hint) for n, one in enumerate(entries)),
+            *((one.id, f"/lookups/{n}/id", None) for n, one in enumerate(lookups)),
+            *((one.id, f"/steps/{n}/id", None) for n, one in enumerate(steps)),
+        ]
+        before = set[str]()
+        for name, pointer, remedy in named:
+            if name and name.lower() in before:
+                self._problem("id", f"{name!r} is an id already", pointer, remedy)
+            before.add(name.lower())
 
     def _check_names(self, named: Sequence[Sink | Table | None]) -> None:
         names = [None if one is None else one.name for one in named]
@@ -420,24 +417,13 @@ class _Reader:
                 hint = "give one of them another name: it is part of the writer id"
                 self._problem("name", what, None, hint, sink.origin)
 
-    def _check_watermark(self, options: Mapping[str, Any], pointer: str) -> None:
-        key = "watermark.delay"
-        if key in options and "watermark.column" not in options:
-            self._problem(key, "wants watermark.column too", f"{pointer}/{key}")
 
-    def _at(self, pointer: str) -> str:
-        return origin_of(self._document, pointer)
+def connector(name: str) -> str:
+    """The name of a connector: Spark compares short names without case.
 
-    def _problem(
-        self,
-        key: str,
-        what: str,
-        pointer: str | None,
-        hint: str | None = None,
-        origin: str | None = None,
-    ) -> None:
-        where = origin or self._at(pointer or "")
-        self._document.problems.append(Problem(clip_key(key), what, where, hint))
+    Names of classes have dots.
+    """
+    return name if "." in name else name.lower()
 
 
 def _watermark(options: Mapping[str, Any]) -> Watermark | None:

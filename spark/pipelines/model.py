@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from streamfactory.spark.pipelines.options import Trigger
+    from streamfactory.spark.pipelines.options import Refresh, Trigger
     from streamfactory.spi import Problem
     from streamfactory.wiring.config.definition import StreamDefinition
 
@@ -39,13 +39,78 @@ class Source(Entry):
 
 
 @dataclass(frozen=True, slots=True)
+class Lookup:
+    """A table that steps read beside streams: reference data."""
+
+    id: str
+    stream: StreamDefinition | None
+    """The stream whose latest row of each key is the table; None for a format."""
+    key: tuple[str, ...]
+    """Columns of the key, of a stream."""
+    format: str
+    """Name of Spark's connector, without a stream."""
+    path: str | None
+    """As the connector reads it; None for connectors without paths, as JDBC."""
+    schema: str | None
+    """Its columns, as DDL; None: those that the connector finds."""
+    options: Mapping[str, str]
+    """Options of the connector's reader, with references to secrets."""
+    refresh: Refresh
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """Columns whose values are not repeated in the rows of a step."""
+
+    by: tuple[str, ...]
+    within: bool
+    """Whether Spark forgets values once the watermark has passed them by its delay."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """A condition that the rows of a step are expected to fulfil."""
+
+    name: str
+    on: str
+    """Id of the step."""
+    condition: str
+    """As SQL; a row for which it is null does not fulfil it."""
+    on_failure: str
+    """``warn``, ``drop``, ``dead-letter`` or ``fail``."""
+    origin: str
+
+    @property
+    def fulfilled(self) -> str:
+        """The condition as SQL that is never null."""
+        # On separate lines: a comment at its end would hide the bracket.
+        return f"coalesce((\n{self.condition}\n), false)"
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One query, and the id by which later steps refer to it."""
 
     id: str
     sql: str
+    """A query; empty for a function."""
     watermark: Watermark | None
     origin: str
+    distinct: Distinct | None = None
+    expectations: tuple[Expectation, ...] = ()
+    """Those that are counted in its rows."""
+    of: str | None = None
+    """The step of the file that it is a part of, for messages."""
+    python: str | None = None
+    """``module:function``, in place of SQL."""
+    inputs: tuple[str, ...] = ()
+    """Ids whose rows the function takes."""
+
+    @property
+    def shown(self) -> str:
+        """Its id in messages."""
+        return self.of or self.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +177,7 @@ class Pipeline:
     spark: Mapping[str, str] = field(default_factory=dict)
     """Settings of the session."""
     tables: tuple[Table, ...] = ()
+    lookups: tuple[Lookup, ...] = ()
 
     @property
     def targets(self) -> tuple[Sink | Table, ...]:
@@ -132,6 +198,7 @@ class Draft:
     origin: str
     entries: tuple[Entry, ...]
     """Its sources."""
+    lookups: tuple[Lookup, ...]
     steps: tuple[Step, ...]
     targets: tuple[Sink | Table, ...]
     """All sinks of rows."""

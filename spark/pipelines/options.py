@@ -6,10 +6,22 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from streamfactory.spi import INTEGER, PERIOD, STRING, Option, OptionType, choice
+from streamfactory.spi import (
+    FUNCTION,
+    INTEGER,
+    LIST,
+    PERIOD,
+    SCHEMA,
+    STRING,
+    Option,
+    OptionType,
+    choice,
+)
 
 AVAILABLE_NOW: Final = "available-now"
 BACK_TO_BACK: Final = "back-to-back"
+ONCE: Final = "once"
+EACH_BATCH: Final = "batch"
 _UNITS: Final = "microsecond|millisecond|second|minute|hour|day|week|month|year"
 _PART: Final = rf"\d+ (?:{_UNITS})s?"
 _INTERVAL: Final = re.compile(rf"(?:interval )?{_PART}(?: {_PART})*")
@@ -26,6 +38,30 @@ class Trigger:
         if self.millis is None:
             return AVAILABLE_NOW
         return f"every {self.millis} ms" if self.millis else BACK_TO_BACK
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """When a lookup is read again."""
+
+    millis: int | None = None
+    """Least interval between two readings; 0: for each batch; None: once per run."""
+
+    @property
+    def once(self) -> bool:
+        """Whether all batches of a run use the same rows."""
+        return self.millis is None
+
+
+def _refresh(text: str) -> Refresh:
+    word = text.strip().lower()
+    if word in (ONCE, EACH_BATCH):
+        return Refresh(None if word == ONCE else 0)
+    try:
+        return Refresh(PERIOD.parse(word))
+    except ValueError:
+        msg = f"is none of {ONCE}, {EACH_BATCH}, or a period such as 10m"
+        raise ValueError(msg) from None
 
 
 def _trigger(text: str) -> Trigger:
@@ -51,6 +87,7 @@ def _interval(text: str) -> str | None:
 
 
 TRIGGER: Final = OptionType(f"{AVAILABLE_NOW}, {BACK_TO_BACK} or period", _trigger)
+REFRESH: Final = OptionType(f"{ONCE}, {EACH_BATCH} or period", _refresh)
 
 _WATERMARK: Final = (
     Option(
@@ -132,11 +169,99 @@ SOURCE_OPTIONS: Final = (
     *_WATERMARK,
 )
 
+LOOKUP_OPTIONS: Final = (
+    Option("id", "Id by which steps refer to its rows.", required=True),
+    Option(
+        "refresh",
+        "When it is read again: once, at the start; for each batch; or for the first "
+        "batch after a period.",
+        REFRESH,
+        default=ONCE,
+    ),
+)
+
+LOOKUP_TABLE_OPTIONS: Final = (
+    Option(
+        "format",
+        "A format that Spark reads: parquet, csv, json, jdbc, or that of a connector "
+        "whose package [spark] names.",
+        required=True,
+        example="parquet",
+    ),
+    Option("path", "Path or URL of the table; jdbc has none."),
+    Option(
+        "schema",
+        "Its columns, which text formats cannot state; by default those that Spark "
+        "finds.",
+        SCHEMA,
+    ),
+)
+
+LOOKUP_STREAM_OPTIONS: Final = (
+    Option(
+        "stream",
+        "Name or file of the stream, whose latest row of each key is the table.",
+        required=True,
+    ),
+    Option("key", "Columns of the key.", LIST, required=True, example="customer"),
+)
+
 STEP_OPTIONS: Final = (
     Option("id", "Id by which later steps and sinks refer to its rows.", required=True),
     Option("sql", "A query in Spark SQL over earlier ids."),
     Option("sql.file", "File with the query, relative to the pipeline's file."),
+    Option(
+        "python",
+        "In place of SQL: `module:function`, from DataFrames to a DataFrame.",
+        FUNCTION,
+        example="cleaning:clean",
+    ),
+    Option(
+        "from",
+        "With python: ids whose rows the function takes, in the order of its "
+        "arguments; by default that of the step before, or of the source.",
+        LIST,
+    ),
     *_WATERMARK,
+    Option(
+        "distinct.by",
+        "Columns whose values are not repeated: of rows with the same values one is "
+        "kept.",
+        LIST,
+        example="id",
+    ),
+    Option(
+        "distinct.within",
+        "Time of the event time in which values are not repeated: it is the delay of "
+        "the step's watermark. By default for ever, which keeps all values as state.",
+        example="1 hour",
+        validator=_interval,
+    ),
+)
+
+EXPECTATION_OPTIONS: Final = (
+    Option("name", "Name of the expectation, unique in the pipeline.", required=True),
+    Option("on", "Id of the step; by default the last one."),
+    Option(
+        "condition",
+        "A condition in Spark SQL over the columns of the step. A row for which it is "
+        "false or null does not fulfil it.",
+        required=True,
+        example="amount > 0",
+    ),
+    Option(
+        "on.failure",
+        "What happens to rows that do not fulfil it: warn keeps them, drop drops them, "
+        "dead-letter writes them to stream, fail ends the pipeline before the batch is "
+        "committed.",
+        choice("warn", "drop", "dead-letter", "fail"),
+        default="warn",
+    ),
+    Option(
+        "stream",
+        "With dead-letter: name or file of the stream of those rows, with the column "
+        "_expectation.",
+    ),
 )
 
 SINK_OPTIONS: Final = (

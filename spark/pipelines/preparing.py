@@ -12,9 +12,10 @@ from pyspark.errors import PySparkException
 from streamfactory.spark.checkpoints import PipelineCheckpoint
 from streamfactory.spark.failures import reason, words_of
 from streamfactory.spark.fanout import FORMAT
-from streamfactory.spark.pipelines.building import Building, shape_of
+from streamfactory.spark.pipelines.building import Building
 from streamfactory.spark.pipelines.checking import errors, refuse
 from streamfactory.spark.pipelines.hooks import hook_of
+from streamfactory.spark.pipelines.shaping import shape_of
 from streamfactory.spark.pipelines.sql import analyse, session_like
 from streamfactory.spark.pipelines.table_guarantees import table_guarantee
 from streamfactory.spark.pipelines.tables import check_table
@@ -84,7 +85,8 @@ def check_sql(
 ) -> tuple[Analysis, list[Problem]]:
     """Problems that Spark finds in the SQL.
 
-    ``schemas`` of the sources, by id, are None if one of them is unknown.
+    ``schemas`` of the sources and lookups, by id, are None if that of a source is
+    unknown.
     """
     analysis = analyse(spark, draft, schemas)
     problems = list(analysis.problems)

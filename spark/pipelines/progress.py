@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from streamfactory.spark.pipelines.observing import reported
 from streamfactory.spark.versions import ADMISSION
 from streamfactory.spi import Position, PositionRefused
 from streamfactory.wiring.microbatch import BatchOffset
@@ -74,6 +75,11 @@ class Batch:
     """The first offset of each partition in this batch."""
     sources: dict[str, Read] = field(default_factory=dict)
     """The same of each source, by its id."""
+    lookups: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What the batch used of each lookup, by its id: when it was read, its rows, and
+    offsets, files or version."""
+    expectations: dict[str, int] = field(default_factory=dict)
+    """Rows that did not fulfil an expectation, by its name."""
 
     def plain(self) -> dict[str, Any]:
         """As values for JSON."""
@@ -130,6 +136,7 @@ def batch_of(pipeline: str, text: str, scans: Sequence[Scan]) -> Batch:
         sum(one.get("numRowsTotal", 0) for one in report["stateOperators"]),
         _merged({name: read.starts for name, read in sources.items()}),
         sources,
+        expectations=reported(report.get("observedMetrics", {})),
     )
 
 

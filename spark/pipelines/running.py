@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import queue
 import time
-from collections import deque
+from collections import Counter, deque
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -52,6 +52,8 @@ class Outcome:
     rows: int = 0
     seconds: float = 0.0
     dropped: int = 0
+    unmet: Counter[str] = field(default_factory=Counter)
+    """Rows that did not fulfil expectations, by name."""
     last: Batch | None = None
     """The last batch of this run."""
     went_on: str = ""
@@ -206,6 +208,13 @@ class _Run:
         outcome.batches += 1
         outcome.rows += batch.rows
         outcome.dropped += batch.dropped
+        facts = prepared.building.facts_of(batch.batch)
+        batch = replace(
+            batch,
+            lookups={name: one.plain() for name, one in facts.lookups.items()},
+            expectations=batch.expectations | facts.unmet,
+        )
+        outcome.unmet.update(batch.expectations)
         outcome.last = batch
         self.tally.add(batch)
         self._count_written(batch)
@@ -219,6 +228,10 @@ class _Run:
                 batch.dropped,
                 batch.watermark,
             )
+        for expectation, rows in batch.expectations.items():
+            if rows:
+                what = "pipeline %r, batch %d: %d rows do not fulfil expectation %r"
+                log.warning(what, name, batch.batch, rows, expectation)
         self.on_batch(batch)
         self._call_hook(batch)
         if prepared.building.pins_end:

@@ -16,7 +16,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users write it
 
 from streamfactory.spark.failures import unlogged, words_of
-from streamfactory.spi import Problem
+from streamfactory.spark.pipelines.functions import rows_of
+from streamfactory.spark.pipelines.trees import PlanTree
+from streamfactory.spi import ConfigError, Problem
 from streamfactory.wiring.core.nearest import nearest
 
 if TYPE_CHECKING:
@@ -27,32 +29,8 @@ if TYPE_CHECKING:
 
     from streamfactory.spark.pipelines.model import Draft, Entry, Step, Watermark
 
-_NODE: Final = re.compile(r"^[\s:+\-]*['~!*]*([A-Z]\w*)", re.MULTILINE)
 _RELATION: Final = re.compile(r"'UnresolvedRelation \[([^\]]*)\]")
 _CTE: Final = re.compile(r"^[\s:+\-]*'?CTE \[([^\]]*)\]", re.MULTILINE)
-_BY_THE_ROW: Final = frozenset(
-    [
-        "Project",
-        "Filter",
-        "Generate",
-        "Union",
-        "SubqueryAlias",
-        "View",
-        "Range",
-        "LocalRelation",
-        "LogicalRDD",
-        "OneRowRelation",
-        "EventTimeWatermark",
-        "PipeOperator",
-        "ResolvedHint",
-        "WithCTE",
-        "CTERelationDef",
-        "CTERelationRef",
-        "Expand",
-    ]
-)
-"""Stateless plan nodes: their result for a batch equals that for the stream. All other
-nodes count as stateful."""
 _NO_QUERY: Final = (
     "org.apache.spark.sql.catalyst.plans.logical.Command",
     "org.apache.spark.sql.catalyst.plans.logical.ParsedStatement",
@@ -70,7 +48,9 @@ class Analysis:
     schemas: dict[str, StructType] = field(default_factory=dict)
     """Schema of each id, if known."""
     stateful: set[str] = field(default_factory=set)
-    """Steps that depend on more than one row."""
+    """Steps that depend on more than one row of a stream."""
+    static: set[str] = field(default_factory=set)
+    """Lookups, and steps that read no stream."""
     problems: list[Problem] = field(default_factory=list)
 
     def reach(self, target: str) -> set[str]:
@@ -91,8 +71,9 @@ def analyse(
     Args:
         spark: Any session; it is not changed.
         draft: The pipeline, as far as it could be parsed.
-        schemas: Schemas of the sources, by id; None if unknown: then SQL is only
-            parsed, and columns are not checked.
+        schemas: Schemas of the sources, and of lookups where they are known, by id;
+            None if that of a source is unknown: then SQL is only parsed, and columns
+            are not checked.
     """
     with unlogged():
         return _analyse(session_like(spark), draft, schemas)
@@ -101,17 +82,21 @@ def analyse(
 def _analyse(
     session: SparkSession, draft: Draft, schemas: Mapping[str, StructType] | None
 ) -> Analysis:
-    analysis = Analysis()
+    analysis = Analysis(static={one.id for one in draft.lookups})
     queries = {
         step.id: step
         for step in draft.steps
-        if step.sql and _parse(session, step, draft, analysis)
+        if (step.sql or step.python) and _parse(session, step, draft, analysis)
     }
     looped = _sort(draft, analysis)
     _warn_unread(draft, analysis)
     if schemas is not None:
         for entry in draft.entries:
             _analyse_source(session, entry, schemas[entry.id], analysis)
+        for lookup in draft.lookups:
+            if lookup.id in schemas:
+                analysis.schemas[lookup.id] = schemas[lookup.id]
+                _view(session, lookup.id, schemas[lookup.id])
     for name in analysis.order:
         if name in queries and name not in looped:
             _analyse_step(session, queries[name], analysis)
@@ -128,7 +113,9 @@ def session_like(spark: SparkSession) -> SparkSession:
 
 
 def _parse(session: SparkSession, step: Step, draft: Draft, analysis: Analysis) -> bool:
-    """Parse one step; whether it is a query over existing ids."""
+    """Parse one step; whether it is over existing ids."""
+    if step.python is not None:
+        return _name_inputs(step, draft, analysis)
     java: Any = session._jsparkSession
     try:
         plan = java.sessionState().sqlParser().parsePlan(step.sql)
@@ -144,8 +131,7 @@ def _parse(session: SparkSession, step: Step, draft: Draft, analysis: Analysis) 
         return False
     tree = plan.treeString()
     local = {name.strip() for found in _CTE.findall(tree) for name in found.split(",")}
-    names = [*(one.id for one in draft.entries), *(one.id for one in draft.steps)]
-    ids = {name.lower(): name for name in names}
+    ids = _ids(draft)
     reads, known = analysis.reads.setdefault(step.id, set()), True
     for relation in _RELATION.findall(tree):
         if relation.lower() in ids:
@@ -155,18 +141,44 @@ def _parse(session: SparkSession, step: Step, draft: Draft, analysis: Analysis) 
             and relation not in local
             and not session.catalog.tableExists(relation)
         ):
-            near = nearest(relation.lower(), ids)
-            hint = f"did you mean {ids[near]!r}?" if near else None
-            what = f"{relation!r} is no id; there are {', '.join(ids.values())}"
-            _problem(analysis, step, what, hint)
+            _unknown(analysis, step, relation, draft)
             known = False
     return known
+
+
+def _name_inputs(step: Step, draft: Draft, analysis: Analysis) -> bool:
+    """Note what a function reads; whether all of these ids exist."""
+    ids = _ids(draft)
+    unknown = [name for name in step.inputs if name.lower() not in ids]
+    for name in unknown:
+        _unknown(analysis, step, name, draft)
+    known = (ids[name.lower()] for name in step.inputs if name.lower() in ids)
+    analysis.reads[step.id] = set(known)
+    return not unknown
+
+
+def _ids(draft: Draft) -> dict[str, str]:
+    """All ids by their lower case."""
+    every = [one.id for one in draft.entries] + [one.id for one in draft.lookups]
+    return {name.lower(): name for name in (*every, *(x.id for x in draft.steps))}
+
+
+def _unknown(analysis: Analysis, step: Step, name: str, draft: Draft) -> None:
+    """Report an id that does not exist."""
+    ids = _ids(draft)
+    near = nearest(name.lower(), ids)
+    hint = f"did you mean {ids[near]!r}?" if near else None
+    hidden = {one.id for one in draft.steps if one.of not in (None, one.id)}
+    shown = [one for one in ids.values() if one not in hidden]
+    what = f"{name!r} is no id; there are {', '.join(shown)}"
+    _problem(analysis, step, what, hint)
 
 
 def _sort(draft: Draft, analysis: Analysis) -> set[str]:
     """Sort the ids topologically; returns the steps that are part of a cycle."""
     steps = {step.id: step for step in draft.steps}
-    reads = {**{one.id: set[str]() for one in draft.entries}, **analysis.reads}
+    roots = [*(one.id for one in draft.entries), *(one.id for one in draft.lookups)]
+    reads = {**{name: set[str]() for name in roots}, **analysis.reads}
     looped: set[str] = set()
     while True:
         try:
@@ -186,9 +198,15 @@ def _warn_unread(draft: Draft, analysis: Analysis) -> None:
     """Warn of steps that no sink reads, which are not run."""
     needed = {name for sink in draft.targets for name in analysis.reach(sink.rows)}
     for step in draft.steps:
-        if step.id and step.id not in needed:
+        hidden = step.of not in (None, step.id)
+        if step.id and step.id not in needed and not hidden:
             what = f"step {step.id!r} is read by no sink: it is not run"
             note = Problem("steps", what, step.origin, level="warning")
+            analysis.problems.append(note)
+    for lookup in draft.lookups:
+        if lookup.id and lookup.id not in needed:
+            what = f"lookup {lookup.id!r} is read by no sink: it is not read"
+            note = Problem("lookups", what, lookup.origin, level="warning")
             analysis.problems.append(note)
     if len(draft.entries) > 1:
         for entry in draft.entries:
@@ -213,14 +231,17 @@ def _analyse_step(session: SparkSession, step: Step, analysis: Analysis) -> None
     if not analysis.reads[step.id] <= set(analysis.schemas):
         return  # a step that it reads is unknown or has problems
     try:
-        frame = session.sql(step.sql)
+        frame = rows_of(session, step)
+    except ConfigError as error:
+        _problem(analysis, step, error.what, error.remedy)
+        return
     except PySparkException as error:
         _problem(analysis, step, words_of(error))
         return
     except Py4JJavaError as error:
         _problem(analysis, step, _java_words(error, step.sql))
         return
-    wrong = _check_watermark(frame, step.watermark)
+    wrong = _check_watermark(frame, step.watermark) or _check_columns(frame, step)
     if frame.isStreaming:
         wrong = "reads a stream that is no source: name it in [[sources]]"
     if wrong is not None:
@@ -228,9 +249,12 @@ def _analyse_step(session: SparkSession, step: Step, analysis: Analysis) -> None
         return
     java: Any = frame._jdf
     plan = java.queryExecution().analyzed()
-    nodes = set(_NODE.findall(plan.treeString()))
-    if nodes - _BY_THE_ROW or not plan.subqueriesAll().isEmpty():
-        analysis.stateful.add(step.id)
+    tree = PlanTree(analysis.static)
+    if tree.reads_stream(plan):
+        if step.distinct is not None or not tree.is_by_the_row(plan):
+            analysis.stateful.add(step.id)
+    elif analysis.reads[step.id]:
+        analysis.static.add(step.id)
     analysis.schemas[step.id] = frame.schema
     _view(session, step.id, frame.schema)
 
@@ -247,6 +271,30 @@ def _check_watermark(rows: DataFrame, watermark: Watermark | None) -> str | None
     if kind == "timestamp" or kind.startswith("struct"):
         return None
     return f"watermark.column {watermark.column!r} is a {kind}, wanted a timestamp"
+
+
+def _check_columns(rows: DataFrame, step: Step) -> str | None:
+    """The problem of the columns that options of a step name."""
+    try:
+        if step.distinct is not None:
+            rows.select(*step.distinct.by)
+    except PySparkException as error:
+        return f"distinct.by: {words_of(error)}"
+    for one in step.expectations:
+        try:
+            rows.select(F.expr(one.fulfilled))
+        except PySparkException as error:
+            return f"expectation {one.name!r}: {words_of(error)}"
+    return None
+
+
+def distinct(frame: DataFrame, step: Step) -> DataFrame:
+    """The rows of a step, without those whose values were there before."""
+    if step.distinct is None:
+        return frame
+    if step.distinct.within:
+        return frame.dropDuplicatesWithinWatermark([*step.distinct.by])
+    return frame.dropDuplicates([*step.distinct.by])
 
 
 def with_watermark(frame: DataFrame, watermark: Watermark | None) -> DataFrame:
@@ -291,5 +339,6 @@ def _java_words(error: Py4JJavaError, sql: str) -> str:
 def _problem(
     analysis: Analysis, step: Step, what: str, hint: str | None = None
 ) -> None:
-    text = f"step {step.id!r}: {what}"
-    analysis.problems.append(Problem("sql", text, step.origin, hint))
+    text = f"step {step.shown!r}: {what}"
+    key = "sql" if step.python is None else "python"
+    analysis.problems.append(Problem(key, text, step.origin, hint))

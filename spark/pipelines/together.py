@@ -14,12 +14,14 @@ from streamfactory.spark.checkpoints.holding import hold
 from streamfactory.spark.pipelines.checking import check_draft, errors, refuse
 from streamfactory.spark.pipelines.deadletters import inflow_of
 from streamfactory.spark.pipelines.definition import read_pipeline
+from streamfactory.spark.pipelines.lookups import schema_of
 from streamfactory.spark.pipelines.options import Trigger
 from streamfactory.spark.pipelines.preparing import (
     build,
     check_sql,
     open_checkpoint,
 )
+from streamfactory.spark.pipelines.previewing import preview
 from streamfactory.spark.pipelines.running import run_prepared
 from streamfactory.spi import ConfigError, PositionRefused, Problem, StreamError
 from streamfactory.wiring.config.catalogue import Catalogue
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from streamfactory.spark.pipelines.deadletters import Inflow
     from streamfactory.spark.pipelines.model import Draft
     from streamfactory.spark.pipelines.preparing import Built, Prepared
+    from streamfactory.spark.pipelines.previewing import Sample
     from streamfactory.spark.pipelines.progress import Batch
     from streamfactory.spark.pipelines.running import Outcome
     from streamfactory.spark.pipelines.sql import Analysis
@@ -51,6 +54,8 @@ class Overrides:
     ignore: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     """Spark settings, which take precedence over those of files."""
+    allow_class_paths: bool = False
+    """Whether steps may name Python functions, which are imported."""
 
 
 @final
@@ -72,7 +77,11 @@ class Pipelines:
         catalogue = Catalogue().snapshot()
         for path in paths:
             try:
-                draft = read_pipeline(path, catalogue)
+                draft = read_pipeline(
+                    path,
+                    catalogue,
+                    allow_class_paths=self._overrides.allow_class_paths,
+                )
                 self.drafts.append(_overridden(draft, self._overrides))
             except ConfigError as error:
                 self._problems += error.problems or [
@@ -122,6 +131,27 @@ class Pipelines:
                 prepared, stop or threading.Event(), on_batch or (lambda _: None)
             )
 
+    def preview(self, spark: SparkSession, rows: int) -> list[Sample]:
+        """The first rows of the sources, and what each step makes of them.
+
+        Nothing is written, and no position is saved. Of one pipeline.
+
+        Args:
+            spark: A session; it is not changed.
+            rows: Most rows of each source and step.
+
+        Raises:
+            ConfigError: config; with all problems of the pipeline.
+            StreamError: Errors of a stream, or of a lookup.
+        """
+        _refuse_connect(spark)
+        [draft] = self.drafts
+        one = _Begun(draft, Path())
+        refuse([*self._problems, *one.analyse(spark)], self._origin)
+        assert draft.pipeline is not None
+        assert one.analysis is not None
+        return preview(spark, draft.pipeline, one.analysis, rows)
+
     @contextmanager
     def prepared(self, spark: SparkSession) -> Iterator[list[Prepared]]:
         """Validate the pipelines and build their queries."""
@@ -136,10 +166,11 @@ class Pipelines:
             for one in begun:
                 problems += one.analyse(spark)
             refuse(problems, self._origin)
-            for one in begun:
-                problems += one.build(spark)
-            refuse(problems, self._origin)
             with ExitStack() as held:
+                for one in begun:
+                    held.callback(one.close)
+                    problems += one.build(spark)
+                refuse(problems, self._origin)
                 # Nothing is saved before this point.
                 for one in begun:
                     problems += one.hold(held)
@@ -184,8 +215,11 @@ class _Begun:
                     one.id: inflow_of(pipeline, one) for one in pipeline.sources
                 }
         schemas = None
-        if self.inflows is not None:
+        if pipeline is not None and self.inflows is not None:
             schemas = {name: one.schema for name, one in self.inflows.items()}
+            for lookup in pipeline.lookups:
+                with self._noting(found):
+                    schemas[lookup.id] = schema_of(spark, lookup)
         self.analysis, problems = check_sql(spark, self.draft, schemas)
         for problem in problems:
             if problem.level != "error":
@@ -201,6 +235,11 @@ class _Begun:
                 spark, self.draft, self.analysis, self.inflows, self.drain
             )
         return found
+
+    def close(self) -> None:
+        """Free what the query has cached."""
+        if self.built is not None:
+            self.built.building.lookups.close()
 
     def hold(self, held: ExitStack) -> list[Problem]:
         """Hold the checkpoint until the stack is closed."""

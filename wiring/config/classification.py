@@ -169,7 +169,7 @@ def classify(
     passed_on = {"consumer": _CONSUMER, "producer": _PRODUCER, "catalog": _CATALOG}
     client = {name: placed[namespace] for name, namespace in passed_on.items()}
     problems += (*found, *(problem for problem, _ in unknown))
-    problems += _refused_functions(own, scope)
+    problems += refused_functions(own, allow_class_paths=scope.allow_class_paths)
     problems += (*values.problems, *keys.problems)
     return Classified(
         definition,
@@ -186,9 +186,11 @@ def classify(
     )
 
 
-def _refused_functions(own: OptionGroup, scope: _Scope) -> Iterator[Problem]:
+def refused_functions(
+    own: OptionGroup, *, allow_class_paths: bool
+) -> Iterator[Problem]:
     """Options that name a function, unless that is allowed: importing it runs code."""
-    if scope.allow_class_paths or os.environ.get(ALLOWED, "").lower() == "true":
+    if allow_class_paths or os.environ.get(ALLOWED, "").lower() == "true":
         return
     for option in own.options:
         for prop in own.given.get(option.key, ()) if option.type is FUNCTION else ():

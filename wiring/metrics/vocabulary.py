@@ -280,6 +280,12 @@ PIPELINE_LATE_ROWS: Final = _counter(
     "rows",
     _PIPELINE,
 )
+PIPELINE_UNMET_ROWS: Final = _counter(
+    "pipeline.unmet.rows",
+    "Rows of committed batches that did not fulfil an expectation.",
+    "rows",
+    ("pipeline", "expectation"),
+)
 PIPELINE_FAILURES: Final = _counter(
     "pipeline.failures", "Ends of the pipeline because of an error.", "", _PIPELINE
 )

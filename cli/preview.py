@@ -1,0 +1,80 @@
+"""``preview``: what a pipeline makes of the first rows of its sources."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from streamfactory.cli.parameters import class_paths_flag, json_flag
+from streamfactory.cli.results import count
+from streamfactory.cli.rows import Table
+from streamfactory.cli.status import Status
+from streamfactory.spark.pipelines.detection import pipeline_path
+from streamfactory.wiring.core.values import encode_base64, plain_members
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+    from streamfactory.cli.printing import Printer
+    from streamfactory.spark.pipelines.previewing import Sample
+
+
+@click.command("preview")
+@click.argument("pipeline", metavar="NAME-or-FILE")
+@click.option(
+    "--rows",
+    type=click.IntRange(1, 10_000),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="Most rows of each source and step.",
+)
+@class_paths_flag
+@json_flag
+@click.pass_obj
+def preview_command(
+    printer: Printer, *, pipeline: str, rows: int, allow_class_paths: bool
+) -> Status:
+    """Show what a pipeline makes of the first rows of its sources.
+
+    Reads up to N rows of each source, from where a new pipeline would begin, and shows
+    them, and the rows of each step. Steps see these rows only. Nothing is written and
+    no position is saved. Spark runs on this machine.
+    """
+    # Imported here: they load Spark.
+    from streamfactory.spark.pipelines.session import check_installed, spark_session
+
+    check_installed()
+    from streamfactory.spark.pipelines.together import Overrides, Pipelines
+
+    over = Overrides(allow_class_paths=allow_class_paths)
+    pipelines = Pipelines([Path(pipeline_path(pipeline))], over)
+    pipelines.refuse()  # at once: Spark takes seconds to start
+    printer.progress("starting Spark ...")
+    with TemporaryDirectory(prefix="streamfactory-") as folder:
+        log = Path(folder, "spark.log")
+        with spark_session("local[1]", pipelines.settings, log=log) as spark:
+            samples = pipelines.preview(spark, rows)
+    printer.progress("")
+    document = [{"id": one.id, "rows": _plain(one.rows)} for one in samples]
+    printer.show({"ids": document}, _lines(samples))
+    return Status.FINE
+
+
+def _plain(rows: pa.Table) -> list[Any]:
+    """Rows as values for JSON."""
+    columns = rows.combine_chunks().to_batches()[0].columns if rows.num_rows else []
+    return plain_members(rows.column_names, columns, rows.num_rows, encode_base64)
+
+
+def _lines(samples: Sequence[Sample]) -> Iterator[str]:
+    for sample in samples:
+        yield f"{sample.id}: {count(sample.rows.num_rows, 'row')}"
+        table = Table(sample.rows.column_names)
+        for batch in sample.rows.combine_chunks().to_batches():
+            yield from (f"  {line}" for line in table.lines(batch))

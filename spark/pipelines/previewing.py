@@ -1,0 +1,95 @@
+"""Shows what a pipeline makes of the first rows of its sources. Commits nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from streamfactory.spark.pipelines.functions import rows_of
+from streamfactory.spark.pipelines.lookups import Lookups
+from streamfactory.spark.pipelines.shaping import used_lookups
+from streamfactory.spark.pipelines.sql import session_like
+from streamfactory.wiring.streams.stream import open_stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from streamfactory.spark.pipelines.model import Pipeline, Source
+    from streamfactory.spark.pipelines.sql import Analysis
+
+_GOOD_ONLY: Final = {"decode.on.error": "skip"}
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Some rows of one id."""
+
+    id: str
+    rows: pa.Table
+
+
+def preview(
+    spark: SparkSession, pipeline: Pipeline, analysis: Analysis, rows: int
+) -> list[Sample]:
+    """The first rows of each source, and what each step makes of them.
+
+    Steps see these rows only: an aggregation is one of them, a join finds partners
+    among them.
+
+    Args:
+        spark: Any session; it is not changed.
+        pipeline: A pipeline without problems.
+        analysis: Its analysis.
+        rows: Most rows of each id.
+
+    Raises:
+        StreamError: Errors of a stream, or of a lookup.
+    """
+    session = session_like(spark)
+    found = []
+    for source in pipeline.sources:
+        first = _first(source, rows, dead_letters=pipeline.dead_letters is not None)
+        _view(session, source.id, first, analysis.schemas[source.id])
+        found.append(Sample(source.id, first))
+    lookups = Lookups(used_lookups(pipeline, analysis), analysis.schemas)
+    try:
+        lookups.open(session)
+        lookups.refresh(session)
+        steps = {step.id: step for step in pipeline.steps}
+        for name in analysis.order:
+            if name not in steps:
+                continue
+            step = steps[name]
+            frame = rows_of(session, step)
+            if step.distinct is not None:  # within a time: of streams only
+                frame = frame.dropDuplicates([*step.distinct.by])
+            frame.createOrReplaceTempView(name)
+            found.append(Sample(name, frame.limit(rows).toArrow()))
+    finally:
+        lookups.close()
+    return found
+
+
+def _view(session: SparkSession, name: str, rows: pa.Table, schema: StructType) -> None:
+    """Rows as a view, with the types that the steps were analysed with."""
+    wanted = [field.name for field in schema]
+    frame = session.createDataFrame(rows.select(wanted), schema)
+    frame.createOrReplaceTempView(name)
+
+
+def _first(source: Source, rows: int, *, dead_letters: bool) -> pa.Table:
+    """The first rows of a source by its start options, without bad messages."""
+    stream = source.stream
+    if dead_letters:
+        stream = stream.with_overrides(_GOOD_ONLY)
+    with open_stream(stream) as opened:
+        batches, count = [], 0
+        for batch in opened:
+            batches.append(batch.rows)
+            count += batch.rows.num_rows
+            if count >= rows:
+                break
+        return pa.Table.from_batches(batches, opened.schema).slice(0, rows)

@@ -1,0 +1,185 @@
+"""Expectations and distinct rows: the options of a file, and what becomes of rows."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from streamfactory import metrics
+from streamfactory.spark.pipelines.checking import check_draft
+from streamfactory.spark.pipelines.definition import read_pipeline
+from streamfactory.spark.pipelines.together import Pipelines
+from streamfactory.spi import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from tests.pipelines.conftest import Works
+
+NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
+STEP = '[[steps]]\nid = "kept"\nsql = "select * from input"\n'
+WITHIN = '"distinct.by" = "id"\n"distinct.within" = "1 hour"\n'
+OUT = '[[sinks]]\nstream = "out"\n'
+
+
+@pytest.fixture(autouse=True)
+def streams(works: Works) -> None:
+    works.topic("in").write(
+        id=[1, 2, 3, None],
+        amount=[10, -20, 30, 40],
+        at=[NOON + timedelta(minutes=n) for n in range(4)],
+    )
+    works.topic("out")
+    works.topic("other")
+
+
+def expect(name: str, condition: str, way: str, more: str = "") -> str:
+    text = f'[[expectations]]\nname = "{name}"\ncondition = "{condition}"\n'
+    return f'{text}"on.failure" = "{way}"\n{more}'
+
+
+POSITIVE = "amount > 0 -- a comment"
+
+
+# --- the file ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        (expect("x", "", "warn"), "condition: is empty, but required"),
+        (expect("x", "id = 1", "ignore"), "'ignore' is not one of warn, drop"),
+        (expect("x y", "id = 1", "warn"), "'x y' is no name"),
+        (expect("x", "id = 1", "warn") * 2, "'x' is a name already"),
+        (expect("x", "id = 1", "warn", 'on = "input"\n'), "'input' is no step; ther"),
+        (expect("x", "id = 1", "dead-letter"), "on.failure = 'dead-letter' requires"),
+        (expect("x", "id = 1", "drop", 'stream = "other"\n'), "has no effect with on."),
+        (expect("x", "id = 1", "drop", 'with = "other"\n'), "with: is no option of ["),
+        (
+            expect("x", "id = 1", "dead-letter", 'stream = "out"\nname2 = 1\n'),
+            "name2: unknown option",
+        ),
+    ],
+)
+def test_mistakes_of_expectations_are_named_with_their_place(
+    works: Works, text: str, wrong: str
+) -> None:
+    path = works.pipeline(STEP + text + OUT)
+    found = [str(one) for one in check_draft(read_pipeline(path)) if wrong in str(one)]
+    assert len(found) == 1
+    assert str(path) in found[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "wrong"),
+    [
+        ('"distinct.within" = "1 hour"\n', "distinct.within: wants distinct.by too"),
+        (WITHIN, "distinct.within: wants watermark.column too"),
+        (
+            f'{WITHIN}"watermark.column" = "at"\n"watermark.delay" = "1 hour"\n',
+            "distinct.within: is the delay of the step's watermark; remove watermark.d",
+        ),
+        ('"distinct.by" = "id"\n"distinct.within" = "soon"\n', "'soon' is not an int"),
+    ],
+)
+def test_mistakes_of_distinct_rows_are_named(
+    works: Works, options: str, wrong: str
+) -> None:
+    path = works.pipeline(STEP + options + OUT)
+    assert any(wrong in str(one) for one in read_pipeline(path).problems)
+
+
+# --- rows -------------------------------------------------------------------------
+
+
+def test_rows_are_counted_and_dropped_before_an_aggregation(
+    spark: SparkSession, works: Works
+) -> None:
+    text = STEP + '[[steps]]\nid = "sums"\n'
+    text += 'sql = "select count(*) as n, sum(amount) as amount from kept"\n'
+    on = 'on = "kept"\n'
+    text += expect("positive", POSITIVE, "drop", on)
+    text += expect("identified", "id is not null", "warn", on)
+    works.succeed(spark, works.pipeline(text + OUT, output_mode="update"))
+    [row] = works.topics["out"].rows()
+    assert (row["n"], row["amount"]) == (3, 80)
+    assert works.batches[-1].expectations == {"positive": 1, "identified": 1}
+
+
+def test_failed_rows_go_to_a_stream_of_their_own(
+    spark: SparkSession, works: Works
+) -> None:
+    text = STEP + expect("positive", POSITIVE, "dead-letter", 'stream = "other"\n')
+    text += expect("identified", "id is not null", "warn")
+    path = works.pipeline(text + OUT)
+    works.succeed(spark, path)
+    assert sorted(works.topics["out"].column("amount")) == [10, 30, 40]
+    [row] = works.topics["other"].rows()
+    assert (row["id"], row["amount"], row["_expectation"]) == (2, -20, "positive")
+    assert works.batches[-1].expectations == {"positive": 1, "identified": 1}
+    # A batch that is repeated writes neither again.
+    works.forget_commit()
+    works.topics["in"].write(id=[5], amount=[-1], at=[NOON])
+    works.succeed(spark, path)
+    assert sorted(works.topics["out"].column("amount")) == [10, 30, 40]
+    assert sorted(works.topics["other"].column("amount")) == [-20, -1]
+    found = metrics().select("pipeline.unmet.rows")
+    assert all(one.labels[0] == "p" for one in found)
+
+
+def test_steps_behind_the_common_one_are_counted_by_the_batch(
+    spark: SparkSession, works: Works
+) -> None:
+    text = '[[steps]]\nid = "half"\nsql = "select id, amount / 2 as half from input"\n'
+    text += expect("small", "half < 11", "drop")
+    text += OUT + '[[sinks]]\nstream = "other"\nfrom = "input"\n'
+    works.succeed(spark, works.pipeline(text))
+    assert sorted(works.topics["out"].column("half")) == [-10, 5]
+    assert len(works.topics["other"].rows()) == 4
+    assert works.batches[-1].expectations == {"small": 2}
+
+
+def test_a_row_that_must_not_be_ends_the_pipeline(
+    spark: SparkSession, works: Works
+) -> None:
+    path = works.pipeline(STEP + expect("positive", POSITIVE, "fail") + OUT)
+    [outcome] = works.run(spark, path)
+    assert outcome.failure is not None
+    assert "expectation 'positive' of step 'kept' failed for the row" in outcome.failure
+    assert '"amount":-20' in outcome.failure
+    assert not (works.folder / "topics" / "out").exists()
+
+
+def test_columns_that_do_not_exist_are_found_before_the_start(
+    spark: SparkSession, works: Works
+) -> None:
+    for text, wrong in [
+        (expect("x", "amont > 0", "warn"), "step 'kept': expectation 'x': "),
+        ('"distinct.by" = "idd"\n', "step 'kept': distinct.by: "),
+    ]:
+        with pytest.raises(ConfigError) as caught:
+            Pipelines([works.pipeline(STEP + text + OUT)]).run(spark)
+        [problem] = caught.value.problems
+        assert wrong in problem.what
+    step = expect("x", "id > 0", "drop", 'on = "kept"\n') + '[[steps]]\nid = "b"\n'
+    path = works.pipeline(f'{STEP}{step}sql = "select * from nothing"\n{OUT}')
+    with pytest.raises(ConfigError) as caught:
+        Pipelines([path]).run(spark)
+    assert "there are input, kept, b" in str(caught.value.problems[0])
+
+
+def test_rows_with_values_of_before_are_left_out_within_a_time(
+    spark: SparkSession, works: Works
+) -> None:
+    options = '"distinct.by" = "id"\n"distinct.within" = "10 minutes"\n'
+    options += '"watermark.column" = "at"\n'
+    path = works.pipeline(STEP + options + OUT)
+    works.succeed(spark, path)
+    works.topics["in"].write(
+        id=[1, 7, 7], amount=[11, 70, 71], at=[NOON + timedelta(minutes=5)] * 3
+    )
+    works.succeed(spark, path)
+    found = works.topics["out"].column("amount")
+    assert len(found) == 5
+    assert set(found) - {70, 71} == {10, -20, 30, 40}
