@@ -16,6 +16,7 @@ from streamfactory.cli.parameters import (
 from streamfactory.cli.results import table
 from streamfactory.cli.status import Status, status_of
 from streamfactory.cli.wording import as_options
+from streamfactory.wiring.core.guard import looking_once
 from streamfactory.wiring.core.plain import plain
 from streamfactory.wiring.core.shown import masked, printable
 from streamfactory.wiring.streams.checks import StreamCheck
@@ -47,7 +48,8 @@ def check_command(
         lambda: one_definition(target, overrides), allow_class_paths=allow_class_paths
     )
     printer.mask = check.mask
-    result = check.run()
+    with looking_once():
+        result = check.run()
     document = {"stream": target, "ok": result.failure is None, **plain(result)}
     document.pop("failure")
     lines = map(as_options, lines_of(target, result))

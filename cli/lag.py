@@ -21,6 +21,7 @@ from streamfactory.spi import StreamError, Unsupported
 from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.core.bounded import concurrently
 from streamfactory.wiring.core.defects import with_code
+from streamfactory.wiring.core.guard import looking_once
 from streamfactory.wiring.core.plain import total
 from streamfactory.wiring.reading.lag import lag_text, waiting_of
 
@@ -105,7 +106,7 @@ def _measure(
     wanted = list(targets) or all_targets(catalogue)
     # Not a block: after an interrupt, threads use the streams until the process ends.
     stack = ExitStack()
-    with uncollected():
+    with uncollected(), looking_once():
         found = concurrently(
             lambda one: _one(stack, printer, one, catalogue),
             wanted,

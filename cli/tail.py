@@ -26,6 +26,7 @@ from streamfactory.engines.search.outputs import FORMATS, RowWriter
 from streamfactory.engines.search.row_filter import RowFilter
 from streamfactory.spi import TopicNotFound
 from streamfactory.wiring.config.loading import load
+from streamfactory.wiring.core.guard import looking_once
 from streamfactory.wiring.reading.following import all_ended, read_from
 from streamfactory.wiring.reading.source import Source
 from streamfactory.wiring.receiving.embedded import receive_embedded
@@ -146,6 +147,8 @@ def tail_command(
     configured, read = _configurations(definition, wide, allow_class_paths)
     printer.mask = configured.config.mask
     with ExitStack() as stack:
+        if no_follow:
+            stack.enter_context(looking_once())
         source = _opened(configured, read, None if wide else columns, stack)
         _refuse_unknown(source, partitions)
 

@@ -6,6 +6,7 @@ needs more than a row, or gives another answer later, is refused before rows are
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -29,6 +30,10 @@ _SETTINGS: Final = {
     "datafusion.sql_parser.map_string_types_to_utf8view": "false",
 }
 _ALLOWED: Final = frozenset({"Projection", "Filter", "SubqueryAlias", "TableScan"})
+_OPERATORS: Final = re.compile(r"[-+*/%|&^<>=~]+|\b(?:and|or|not)\b", re.IGNORECASE)
+_MOST_OPERATORS: Final = 1000
+"""DataFusion plans a chain of operators as one inside the other. Beyond about 4,000 the
+stack of the process is too small, which ends it."""
 _NAMES: Final = {
     "Aggregate": "an aggregate or GROUP BY",
     "Distinct": "DISTINCT",
@@ -69,6 +74,7 @@ class RowQuery:
             if "tablesample" in text.lower():  # DataFusion ignores it
                 what = "it has TABLESAMPLE"
                 raise _refused(what)
+        _check_length(sql or "", where or "")
         viewed = sql is not None and where is not None
         self._source = _UNFILTERED if viewed else TABLE
         filtered = f'SELECT * FROM "{self._source}"'  # noqa: S608 - SQL of its user
@@ -81,7 +87,10 @@ class RowQuery:
         try:
             planned = self._planned(empty_rows(schema))
         except Exception as error:
-            msg = f"the query cannot be planned: {first_line(error)}"
+            reason = first_line(error)
+            if "RecursionLimitExceeded" in reason:
+                reason = "it is nested too deeply"
+            msg = f"the query cannot be planned: {reason}"
             raise MisuseError(msg, remedy=_REMEDY) from error
         plan = planned.logical_plan()
         _check(plan, self._source)
@@ -151,6 +160,12 @@ def _context() -> SessionContext:
         context.deregister_udf(name)
         context.deregister_udtf(name)
     return context
+
+
+def _check_length(*texts: str) -> None:
+    if sum(len(_OPERATORS.findall(text)) for text in texts) > _MOST_OPERATORS:
+        msg = f"the query has more than {_MOST_OPERATORS} operators"
+        raise MisuseError(msg, remedy="compare with a list, as in id IN (1, 2, 3)")
 
 
 def _check(plan: Any, source: str) -> None:

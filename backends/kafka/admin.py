@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
 from collections import deque
 from concurrent.futures import wait
 from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from streamfactory.backends.kafka.bootstrap import refusals
 from streamfactory.backends.kafka.clients import (
     Watch,
     brokers,
@@ -22,13 +25,20 @@ from streamfactory.backends.kafka.clients import (
     refused,
 )
 from streamfactory.backends.kafka.errors import failure, is_passing
-from streamfactory.spi import ClosedError, PartialMetadata, TransientError
+from streamfactory.spi import (
+    ClosedError,
+    ConnectionFailed,
+    PartialMetadata,
+    TransientError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from concurrent.futures import Future
 
     from streamfactory.spi import StreamConfig, StreamError
+
+log = logging.getLogger("streamfactory.kafka")
 
 T = TypeVar("T")
 """Result of a call."""
@@ -37,6 +47,12 @@ _SLICE: Final = 0.05
 _PAUSE: Final = 0.1
 _REFRESH: Final = 0.5
 """Seconds between metadata refreshes, and of one, while a broker is unreachable."""
+_SILENT: Final = 1.0
+"""Seconds of a first call after which is said what it waits for."""
+
+
+class _Refused(Exception):
+    """No bootstrap address accepts a connection, and none ever has."""
 
 
 class Admin:
@@ -73,6 +89,8 @@ class Admin:
                 client returns some while a leader moves.
 
         Raises:
+            ConnectionFailed: transient; at once where every bootstrap address refuses
+                connections, and none has ever been reached.
             StreamError: Translated; names brokers and topic.
         """
         deadline = time.monotonic() + self._timeout
@@ -85,6 +103,10 @@ class Admin:
                     msg = f"{doing}: the brokers have not answered for {unknown[0]}"
                     raise PartialMetadata(msg)
                 return found  # noqa: TRY300
+            except _Refused as refusal:
+                msg = f"{doing}: {refusal}"
+                remedy = "check broker.list, and that a broker runs there"
+                raise ConnectionFailed(msg, remedy=remedy) from None
             except TransientError as error:
                 now = time.monotonic()
                 # Do not retry expensive requests faster than the broker can serve them.
@@ -133,10 +155,21 @@ class Admin:
     ) -> dict[Any, T]:
         # `concurrent.futures.wait` costs as much as the requests, with 10,000 futures.
         waiting = deque(futures.values())
-        refresh_at = time.monotonic() + _REFRESH
+        probe_at = time.monotonic()
+        refresh_at, note_at = probe_at + _REFRESH, probe_at + _SILENT
         while waiting:
             self._wait(waiting, doing)
             client.poll(0)
+            if waiting and not self._watch.worked:
+                now = time.monotonic()
+                if self._watch.troubled and now > probe_at:
+                    probe_at = now + _REFRESH
+                    reason = refusals(self.where)
+                    if reason is not None:
+                        raise _Refused(reason)
+                if now > note_at:
+                    note_at = inf
+                    self._note(deadline - now)
             if waiting and self._watch.last and time.monotonic() > refresh_at:
                 self._refresh(client, deadline)
                 refresh_at = time.monotonic() + _REFRESH
@@ -147,6 +180,10 @@ class Admin:
                 raise error
         self._watch.clear()
         return {key: future.result() for key, future in futures.items()}
+
+    def _note(self, seconds: float) -> None:
+        what = "stream %r: waiting for %s, for up to %.0f s (connection.timeout.millis)"
+        log.warning(what, self.config.name, self.where, seconds)
 
     def _refresh(self, client: AdminClient, deadline: float) -> None:
         """Refresh the client's brokers: the addressed one may be unreachable.

@@ -15,6 +15,7 @@ from streamfactory.spi.hooks import BACKENDS, DECODERS
 from streamfactory.spi.references import has_reference
 from streamfactory.spi.topics import LEFT_OVER
 from streamfactory.wiring.config.catalogue import ENVIRONMENT, Catalogue
+from streamfactory.wiring.core.guard import looking_once
 from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.streams.checks import StreamCheck
 from streamfactory.wiring.topics.admin import open_admin
@@ -57,7 +58,7 @@ def stream_findings(
     for path, problem in broken.items():
         remedy = f"see `streamfactory validate {path}`"
         yield Finding("catalogue", str(path), ERROR, problem.what, remedy)
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with looking_once(), ThreadPoolExecutor(_AT_ONCE) as pool:
         checked = (targets or names) if connect else ()
         found = pool.map(partial(_checked, printer, catalogue), checked)
         for findings in found:

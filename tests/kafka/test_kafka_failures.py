@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import subprocess
@@ -14,12 +15,14 @@ from tests.kafka.conftest import stream_of
 from tests.kafka.paths import BEFORE_READING
 from tests.kafka.streams import drain, opened, reading
 from tests.kafka.topics import Topics
+from tests.proving.commands import command_of
 from tests.proving.ports import free_port
 
 from streamfactory.spi import ConfigError, ConnectionFailed, StreamError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from tests.kafka.broker import Addresses, Cluster
 
@@ -50,8 +53,38 @@ def test_no_broker_is_reported_within_the_timeout() -> None:
     assert time.monotonic() - started < 25
     text = str(caught.value)
     assert "topic 'clicks' cannot be described" in text
-    assert f"no broker of {address} responded within 2 s" in text
-    assert "Connection refused" in text
+    assert f"{address} refuses connections" in text
+
+
+@BEFORE_READING
+@pytest.mark.parametrize("command", ["lag", "check", "tail --no-follow"])
+def test_a_command_that_looks_once_waits_for_no_broker_to_start(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str
+) -> None:
+    address = f"127.0.0.1:{free_port()},localhost:{free_port()}"
+    stream = tmp_path / "clicks.json"
+    stream.write_text(json.dumps({"properties": stream_of(address, "clicks")}))
+    name, *options = command.split()
+    started = time.monotonic()
+    found = command_of(capsys)(name, str(stream), *options)
+    assert time.monotonic() - started < 15  # connection.timeout.millis is 30 s
+    assert found.status == 1
+    reasons = " refuses connections, ".join(address.split(","))
+    assert f"{reasons} refuses connections" in found.out + found.err
+
+
+@BEFORE_READING
+def test_what_is_waited_for_is_a_warning_after_a_second(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with (
+            opened(stream_of(address, "clicks") | QUICK) as source,
+            pytest.raises(ConnectionFailed),
+        ):
+            source.metadata.partitions()
+    assert caplog.text.count(f"waiting for {address}, for up to 1 s") == 1
 
 
 @BEFORE_READING

@@ -128,6 +128,16 @@ def test_a_value_that_cannot_be_computed_names_partition_and_offsets(
         ("create table x as select 1", "DDL"),
         ("select id from rows; select id from rows", "single SQL"),
         ("select no_column from rows", "no_column"),
+        pytest.param(
+            f"select {'(' * 2000}id{')' * 2000} as n from rows",
+            "nested too deeply",
+            id="2,000 parentheses",
+        ),
+        pytest.param(
+            f"select {'id + ' * 20_000}1 as n from rows",
+            "more than 1000 operators",
+            id="20,000 additions",
+        ),
     ],
 )
 def test_a_query_that_is_no_function_of_a_row_is_refused(sql: str, cause: str) -> None:

@@ -64,6 +64,23 @@ def log_once(level: int, name: str, warning: str) -> None:
     log.log(level, "stream %r: %s", name, warning)
 
 
+_LOOKS = threading.Event()
+
+
+@contextmanager
+def looking_once() -> Iterator[None]:
+    """Of a command that shows a state: servers that cannot be reached are its result.
+
+    In the whole process, streams that are opened meanwhile retry failures to connect
+    like others (``retry.max.attempts``), and do not wait until a server starts.
+    """
+    _LOOKS.set()
+    try:
+        yield
+    finally:
+        _LOOKS.clear()
+
+
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """Attempts and pauses of retries; for transient errors only."""
@@ -72,7 +89,8 @@ class RetryPolicy:
     backoff: Backoff
     patience: float | None = None
     """Seconds for which failures to connect are retried, whatever their number: the
-    server starts, or is restarted. None where the user gave ``attempts``."""
+    server starts, or is restarted. None where the user gave ``attempts``, and within
+    `looking_once`."""
 
     @classmethod
     def of(cls, config: StreamConfig) -> RetryPolicy:
@@ -83,7 +101,7 @@ class RetryPolicy:
                 config["retry.initial.millis"] / 1000, config["retry.max.millis"] / 1000
             ),
             None
-            if config.given("retry.max.attempts")
+            if config.given("retry.max.attempts") or _LOOKS.is_set()
             else config["connection.timeout.millis"] / 1000,
         )
 
