@@ -38,9 +38,11 @@ def test_help_and_version_are_found_in_each_spelling(
 def test_fresh_project_has_no_findings(streamfactory: Callable[..., Outcome]) -> None:
     lag = streamfactory("lag")
     assert (lag.status, lag.err) == (0, "")
-    found = streamfactory("doctor", "--json").json["findings"]
-    streams = [one for one in found if one["area"] == "stream"]
-    assert [one["level"] for one in streams] == ["ok", "ok"], streams
+    for _ in "before", "after":
+        found = streamfactory("doctor", "--json").json["findings"]
+        streams = [one for one in found if one["area"] == "stream"]
+        assert [one["level"] for one in streams] == ["ok", "ok"], streams
+        assert streamfactory("publish", "orders", "orders.csv").status == 0
 
 
 def test_pipeline_is_known_by_its_name(streamfactory: Callable[..., Outcome]) -> None:

@@ -163,7 +163,8 @@ class StreamCheck:
             use="read",
             allow_class_paths=self._class_paths,
         )
-        self._warnings = inspection.warnings
+        # Notes are about options for another use: the file is for all uses.
+        self._warnings = [one for one in inspection.warnings if one.level == "warning"]
         config = inspection.config
         if config is None:
             raise refusal(self._definition.origin, inspection.errors)
