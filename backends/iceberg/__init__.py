@@ -23,7 +23,7 @@ def streamfactory_backend() -> Backend:
     """The descriptor."""
     return Backend(
         name="iceberg",
-        doc="Apache Iceberg tables: a snapshot, then changes of each commit; sinks.",
+        doc="Iceberg tables: a snapshot, then changes; appended to, or written by key.",
         spi_level=1,
         consumer_factory=import_later(f"{__name__}.reading", "IcebergConsumerFactory"),
         producer_factory=import_later(f"{__name__}.writing", "IcebergProducerFactory"),
