@@ -21,7 +21,7 @@ def streamfactory_backend() -> Backend:
     """The descriptor."""
     return Backend(
         name="delta",
-        doc="Delta Lake tables: a snapshot, then changes; appended to, or written by key.",
+        doc="Delta Lake tables: a snapshot, then changes; appended, or written by key.",
         spi_level=1,
         consumer_factory=import_later(f"{__name__}.reading", "DeltaConsumerFactory"),
         producer_factory=import_later(f"{__name__}.writing", "DeltaProducerFactory"),
