@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 from streamfactory.spi import (
     IncarnationChanged,
@@ -28,18 +28,30 @@ if TYPE_CHECKING:
 
     from streamfactory.spi import CommitMessage, Position
     from streamfactory.tables.writable import Seen, WritableTable
-    from streamfactory.tables.writing import TableProducerFactory
 
 _PATIENCE: Final = 60.0
 """Seconds in which a commit is tried again while others commit first."""
 _BACKOFF: Final = Backoff(0.01, 1.0)
 
 
+class TableFactory(Protocol):
+    """What a committer needs of its producer factory."""
+
+    key: Sequence[str]
+    """Columns by which rows are written; none: rows are appended."""
+
+    def table(self) -> WritableTable:
+        """The table, opened by the first call."""
+
+    def look(self) -> Seen:
+        """The table as of now."""
+
+
 @final
 class TableCommitter(StreamCommitter):
     """Commits whole epochs to a table. See `StreamCommitter`."""
 
-    def __init__(self, factory: TableProducerFactory, writer_id: str | None) -> None:
+    def __init__(self, factory: TableFactory, writer_id: str | None) -> None:
         self._factory = factory
         self._writer_id = writer_id
         self._instance = uuid.uuid4().hex

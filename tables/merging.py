@@ -23,7 +23,7 @@ from streamfactory.tables.matching import bare, by_id
 from streamfactory.tables.parquet import open_parquet
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from streamfactory.tables.places import TableFiles
     from streamfactory.tables.staging import Staged
     from streamfactory.tables.table import Chunk, Piece, Table
-    from streamfactory.tables.writable import Seen, WritableTable
+    from streamfactory.tables.writable import LiveFile, Seen, WritableTable
 
 _SCANNED: Final = 1 << 20
 """Rows whose keys are compared at a time."""
@@ -45,29 +45,6 @@ _BOUNDED: Final = (_types.is_integer, _types.is_string, _types.is_date)
 """Types whose values, and those of statistics, Python compares as Parquet does."""
 
 Bounds = tuple[Any, Any] | None
-
-
-class LiveFile(NamedTuple):
-    """A data file of a table as of a commit."""
-
-    piece: Piece
-    entry: object
-    """As the format has it."""
-    key: Hashable
-    """Names it, and which of its rows are marked as deleted."""
-    partition: Hashable
-    is_marked: bool = False
-    """Whether rows of it are marked as deleted."""
-
-
-class Live(NamedTuple):
-    """The data files of a table as of a commit."""
-
-    table: Table
-    """Reads them."""
-    files: Sequence[LiveFile]
-    places: TableFiles
-    """Opens them."""
 
 
 class Replaced(NamedTuple):

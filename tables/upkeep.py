@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
     from streamfactory.spi import StreamConfig
     from streamfactory.tables.datafiles import DataFile
-    from streamfactory.tables.merging import Live, LiveFile
-    from streamfactory.tables.writable import Seen, WritableTable
+    from streamfactory.tables.writable import Live, LiveFile, Seen, WritableTable
 
 _SMALL: Final = 64 << 20
 """Bytes of a file below which it is merged with others."""

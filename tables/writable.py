@@ -5,17 +5,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     import pyarrow as pa
 
     from streamfactory.arrowlog.disk.storage import Storage
     from streamfactory.tables.datafiles import DataFile, PartitionField
     from streamfactory.tables.markers import Marker
-    from streamfactory.tables.merging import Live, LiveFile
+    from streamfactory.tables.places import TableFiles
+    from streamfactory.tables.table import Piece, Table
 
 
 class Seen(Protocol):
@@ -36,6 +37,29 @@ class Seen(Protocol):
     @property
     def partitions(self) -> Sequence[PartitionField]:
         """By what its rows are divided among files."""
+
+
+class LiveFile(NamedTuple):
+    """A data file of a table as of a commit."""
+
+    piece: Piece
+    entry: object
+    """As the format has it."""
+    key: Hashable
+    """Names it, and which of its rows are marked as deleted."""
+    partition: Hashable
+    is_marked: bool = False
+    """Whether rows of it are marked as deleted."""
+
+
+class Live(NamedTuple):
+    """The data files of a table as of a commit."""
+
+    table: Table
+    """Reads them."""
+    files: Sequence[LiveFile]
+    places: TableFiles
+    """Opens them."""
 
 
 class Kind(Enum):

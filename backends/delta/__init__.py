@@ -2,8 +2,8 @@
 
 A stream is a snapshot of the table, then the changes of each commit. Where the change
 data feed of the table is on, updates and deletes are read from it; without it, commits
-that only add rows are read. Rows are appended: each epoch is a commit. See
-`streamfactory.tables` for offsets.
+that only add rows are read. Each epoch that is written is a commit: of appended rows,
+or of rows inserted, updated and deleted by key. See `streamfactory.tables` for offsets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def streamfactory_backend() -> Backend:
     """The descriptor."""
     return Backend(
         name="delta",
-        doc="Delta Lake tables: a snapshot, then the changes of each commit; sinks.",
+        doc="Delta Lake tables: a snapshot, then changes; appended, or written by key.",
         spi_level=1,
         consumer_factory=import_later(f"{__name__}.reading", "DeltaConsumerFactory"),
         producer_factory=import_later(f"{__name__}.writing", "DeltaProducerFactory"),

@@ -28,8 +28,7 @@ from streamfactory.backends.delta.types import protocol_of_new, schema_text
 from streamfactory.spi import CorruptData, OffsetOutOfRange, StreamError
 from streamfactory.tables import Commit, Piece, TableFiles, client_options
 from streamfactory.tables.markers import Marker
-from streamfactory.tables.merging import Live, LiveFile
-from streamfactory.tables.writable import Kind, WritableTable
+from streamfactory.tables.writable import Kind, Live, LiveFile, WritableTable
 from streamfactory.tables.writing import table_storage
 
 if TYPE_CHECKING:

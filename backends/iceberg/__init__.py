@@ -2,7 +2,7 @@
 
 A stream is a snapshot of the table, then the changes of each later snapshot on the
 main branch: rows of data files that were added, removed, or marked as deleted.
-Epochs are appended through the table's catalog, each as one snapshot. See
+Epochs are written through the table's catalog, each as one snapshot. See
 `streamfactory.tables` for offsets.
 """
 
@@ -23,7 +23,7 @@ def streamfactory_backend() -> Backend:
     """The descriptor."""
     return Backend(
         name="iceberg",
-        doc="Apache Iceberg tables: a snapshot, then changes of each commit; sinks.",
+        doc="Iceberg tables: a snapshot, then changes; appended, or written by key.",
         spi_level=1,
         consumer_factory=import_later(f"{__name__}.reading", "IcebergConsumerFactory"),
         producer_factory=import_later(f"{__name__}.writing", "IcebergProducerFactory"),

@@ -46,9 +46,8 @@ from streamfactory.backends.iceberg.table import IcebergTable
 from streamfactory.backends.iceberg.types import iceberg_schema
 from streamfactory.tables import Kept, Piece, TableFiles
 from streamfactory.tables.markers import Marker
-from streamfactory.tables.merging import Live, LiveFile
 from streamfactory.tables.places import plain_location
-from streamfactory.tables.writable import Kind, WritableTable
+from streamfactory.tables.writable import Kind, Live, LiveFile, WritableTable
 from streamfactory.tables.writing import table_storage
 
 if TYPE_CHECKING:

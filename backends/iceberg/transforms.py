@@ -8,7 +8,6 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-import mmh3
 import numpy as np
 import pyarrow as pa
 from pyiceberg.transforms import (
@@ -17,7 +16,7 @@ from pyiceberg.transforms import (
     TruncateTransform,
     VoidTransform,
 )
-from pyiceberg.types import BooleanType, DecimalType, StringType
+from pyiceberg.types import BinaryType, BooleanType, DecimalType, StringType
 from pyiceberg.utils.decimal import decimal_to_bytes
 
 from streamfactory.spi import Unsupported
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
 
     Computed: TypeAlias = Callable[[pa.Array], pa.Array]
 
+_HASHED: Final = BucketTransform(1).transform(BinaryType(), bucket=False)
+"""Returns the hash of bytes, or of text."""
 _types: Final = pa.types
 _UNITS: Final = {"year": "Y", "month": "M", "day": "D", "hour": "h"}
 """Units of time of numpy, which count from 1970 on."""
@@ -157,7 +158,10 @@ def _bucket(column: pa.Array, count: int) -> pa.Array:
 
 
 def _hash(value: Any) -> int:
-    return mmh3.hash(decimal_to_bytes(value) if isinstance(value, Decimal) else value)
+    content = decimal_to_bytes(value) if isinstance(value, Decimal) else value
+    found = _HASHED(content)
+    assert found is not None
+    return found
 
 
 def _murmur3(longs: NDArray[np.int64]) -> NDArray[np.uint32]:

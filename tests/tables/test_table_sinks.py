@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -18,6 +20,7 @@ from tests.tables.lakes import ID, DeltaLake, IcebergLake, staged
 import streamfactory
 from streamfactory.spi import (
     ConnectionFailed,
+    EpochInThePast,
     IncarnationChanged,
     Partition,
     Position,
@@ -154,6 +157,45 @@ def test_a_few_kills_lose_nothing_and_double_nothing(
 ) -> None:
     verdict = lake.proof.prove(2, 0, tmp_path)
     assert (verdict.lost, verdict.twice) == (0, 0)
+
+
+def test_two_instances_that_commit_an_epoch_at_once_commit_it_once(lake: Lake) -> None:
+    """Blind appends never conflict: of two, a library commits both (delta-rs#2580)."""
+    lake.create(ID)
+    ready = threading.Barrier(2)
+
+    def write() -> list[bool | None]:
+        done: list[bool | None] = []
+        with lake.sink() as sink:
+            for epoch in range(5):
+                ready.wait(60)
+                try:
+                    done.append(sink.put({"id": [epoch]}, writer_id="w", epoch=epoch))
+                except WriterFenced:
+                    done.append(None)
+        return done
+
+    with ThreadPoolExecutor(2) as pool:
+        one, other = [pool.submit(write) for _ in range(2)]
+        tried = list(zip(one.result(60), other.result(60), strict=True))
+    made = [epoch for epoch, done in enumerate(tried) if True in done]
+    assert lake.ids() == made
+    assert all(done.count(True) <= 1 for done in tried)
+    assert made
+
+
+def test_an_older_epoch_has_no_effect_whatever_others_committed(
+    lake: Lake, sink: Sink
+) -> None:
+    sink.put({"id": [5]}, writer_id="w", epoch=5)
+    lake.append({"id": [7]})
+    with lake.sink() as again:
+        assert again.put({"id": [4]}, writer_id="w", epoch=4) is False
+        with contextlib.closing(again.committer(writer_id="w")) as committer:
+            assert committer.last_epoch() == 5
+            with pytest.raises(EpochInThePast):
+                committer.commit(4, [])
+    assert lake.ids() == [5, 7]
 
 
 # --- values and columns ---------------------------------------------------------------
