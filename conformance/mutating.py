@@ -269,8 +269,6 @@ class PackageCopy:
     def _caught(self, mutant: Mutant, examined: Examined) -> tuple[str, str] | None:
         """The case that fails on a mutant that is in place, and why."""
         usual = {name: examined.seconds[name] for name in examined.order(mutant)}
-        if not usual:
-            return None
         longest = self._plan.time_limit
         limits = {case: min(longest, _LEAST + 10 * t) for case, t in usual.items()}
         answer = self._run(examined, limits, _START + 10 * sum(usual.values()))

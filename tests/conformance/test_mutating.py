@@ -150,6 +150,45 @@ def test_a_mutant_is_caught_by_a_case_or_survives(plan: Plan, tmp_path: Path) ->
     assert (ROOT / "examples" / "lines.py").read_text() == whole
 
 
+def test_a_mutant_is_tried_with_the_cases_of_each_harness(
+    plan: Plan, tmp_path: Path
+) -> None:
+    copy = PackageCopy(replace(plan, more={HARNESS: plan.subject}), tmp_path)
+    examined = copy.examine(HARNESS)
+    assert examined.harness == HARNESS
+    other = replace(examined, seconds={}, reached={}, with_children=())
+    mutants = copy.mutants(other, examined)
+    behind = next(m for m in mutants if m.mutation.after == "(start + 1)")
+    assert behind.reached_by == len(QUICK)
+    assert copy.attempt(behind, other).caught_by is None
+    assert copy.attempt(behind, other, examined).caught_by in QUICK
+
+
+def test_a_mutant_that_narrows_a_case_is_caught(plan: Plan, tmp_path: Path) -> None:
+    name = "what_the_framework_cuts_is_counted"
+    cases = [case for case in all_cases() if case.name == name]
+    copy = PackageCopy(replace(plan, cases=cases), tmp_path)
+    examined = copy.examine()
+    assert examined.narrowed == [name]
+    unseen = next(m for m in copy.mutants(examined) if m.mutation.after == "(65)")
+    assert copy.attempt(unseen, examined).caught_by is None
+    tried = copy.attempt(unseen, replace(examined, narrowed=()))
+    assert tried.caught_by == name
+    assert tried.reason.startswith("narrowed: the consumer returned")
+
+
+def test_appending_a_known_value_raises_nothing() -> None:
+    def caught(source: str) -> int:
+        return sum(m.kind == "caught error" for m in mutations_of(source))
+
+    assert [caught(f"found.append({a})") for a in ("row", "row.id", "1", "f(row)")] == [
+        0,
+        0,
+        0,
+        1,
+    ]
+
+
 def test_a_case_that_is_skipped_examines_no_mutant(plan: Plan, tmp_path: Path) -> None:
     unable = "a_fetch_of_the_authors_ends_by_wake"
     cases = [case for case in all_cases() if case.name in (*QUICK, unable)]
@@ -162,7 +201,7 @@ def test_a_case_that_is_skipped_examines_no_mutant(plan: Plan, tmp_path: Path) -
 
 def test_a_mutant_that_cannot_be_loaded_is_caught(plan: Plan, tmp_path: Path) -> None:
     copy = PackageCopy(plan, tmp_path)
-    every = Examined({}, {}, ())
+    every = Examined({}, {}, (), harness=HARNESS)
     mutant = Mutant("lines.py", mutations_of("LEAST = 1")[0])
     (tmp_path / "lines.py").write_text("LEAST = 1 / (2 - 2)\n")
     tried = copy.attempt(mutant, every)
