@@ -92,7 +92,7 @@ def operations_on_an_unknown_topic_are_refused(bench: Bench) -> None:
 )
 def topics_do_not_shrink(bench: Bench) -> None:
     """Growth to fewer partitions is a MisuseError, and all partitions are left."""
-    bench.create(partitions=3)
+    bench.create(partitions=4)
     before = {*bench.written}
     with _administration(bench, bench.topic) as (call, source):
         arguments = ("grow", bench.topic, len(before) - 1)
