@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -270,9 +271,28 @@ def test_equivalent_mutants_are_left_out_and_have_to_exist(
     late = Plan(plan.subject, plan.cases, HARNESS, 1, seconds=0.001, equivalents=[gone])
     with pytest.raises(ConfigError, match=r"has no mutant lines\.py"):
         mutate(late, lambda _: None)
+    twice = Equivalent("lines.py", *_twice())
+    late = replace(late, equivalents=[replace(twice, line="")])
+    with pytest.raises(ConfigError, match=r"has \d mutants lines\.py.*state its line"):
+        mutate(late, lambda _: None)
+    assert mutate(replace(late, equivalents=[twice]), lambda _: None).equivalent == 1
     path.write_text(entry)
     with pytest.raises(ConfigError, match="cannot be read"):
         read_equivalents(path)
+
+
+def _twice() -> tuple[str, str, str, str, str]:
+    """A mutant of the example whose function has its text on several lines."""
+    every = mutations_of((ROOT / "examples" / "lines.py").read_text())
+    places = Counter((m.where, m.before, m.after) for m in every)
+    lines = Counter((m.where, m.before, m.after, m.text) for m in every)
+    one = next(
+        m
+        for m in every
+        if places[m.where, m.before, m.after] > 1
+        and lines[m.where, m.before, m.after, m.text] == 1
+    )
+    return one.where, one.before, one.after, "a reason", one.text
 
 
 def test_the_command_reports_survivors_with_status_1(
