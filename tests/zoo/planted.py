@@ -28,11 +28,11 @@ _TAIL: Final = """
 seed is shown as it was met, before anything was mended for it. Mutants that change
 nothing that can be observed are called equivalent, by hand.
 
-- Seeds 1 and 2: 80 tried, 11 equivalent; 57 of 69 caught, and 64 (93 %) once the kit and
+- Seeds 1 and 2: 80 tried, 11 equivalent; 57 of 69 caught, 64 (93 %) once the kit and
   the package were mended for them.
 - Seed 11: 40 tried, 3 equivalent; 29 of 37 caught, 78 %.
-- Seed 12, after the mends for seed 11, with both harnesses, stopped after 11 of 40 as the
-  machine was busy: 3 equivalent; 7 of 8 caught.
+- Seed 12, after the mends for seed 11, with both harnesses, stopped after 11 of 40:
+  the machine was busy. 3 equivalent; 7 of 8 caught.
 
 The share of 93 % holds for seeds that the kit was mended for; for seeds that it has not
 seen, 78 % is what was measured. Seed 12 is too short to say more.
