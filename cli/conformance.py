@@ -31,12 +31,12 @@ from streamfactory.conformance.subject import (
     find_subject,
     stream_type,
 )
-from streamfactory.conformance.waivers import read_waivers, waived
+from streamfactory.conformance.waivers import Waiver, read_waivers, waived
 from streamfactory.spi import ConfigError
 from streamfactory.spi.references import FOLDERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from streamfactory.cli.printing import Printer
     from streamfactory.conformance.case import Case
@@ -171,7 +171,12 @@ def conformance_command(
         return _measured(printer, name, harness)
     if mutate is not None:
         backend = _backend(name, harness, config)
-        chosen = [c for c in _chosen(all_cases(), only) if not (quick and c.slow)]
+        left = _waived(waivers, all_cases())
+        chosen = [
+            c
+            for c in _chosen(all_cases(), only)
+            if c.name not in left and not (quick and c.slow)
+        ]
         named = () if equivalents is None else read_equivalents(equivalents)
         limits = (mutate, seed, time_limit, mutate_limit)
         others = {path: _backend(name, path, config) for path in more}
@@ -184,8 +189,7 @@ def conformance_command(
     else:
         everything, subject = [*all_cases()], _backend(name, harness, config)
     cases = _chosen(everything, only)
-    names = {case.name for case in everything}
-    known = {} if waivers is None else read_waivers(waivers, names)
+    known = _waived(waivers, everything)
     target = ["--decoder", subject.name] if decoder is not None else [subject.name]
     started = time.monotonic()
     with quiet_log():
@@ -290,6 +294,11 @@ def quiet_log() -> Iterator[None]:
     finally:
         for handler, level in levels:
             handler.setLevel(level)
+
+
+def _waived(path: Path | None, cases: Iterable[Case[Any]]) -> dict[str, Waiver]:
+    """The waivers of a file, by case; none where there is no file."""
+    return {} if path is None else read_waivers(path, {case.name for case in cases})
 
 
 def _shown(printer: Printer, report: Report, form: str, output: Path | None) -> Status:

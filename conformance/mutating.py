@@ -93,15 +93,18 @@ class Equivalent:
     before: str
     after: str
     reason: str
+    line: str = ""
+    """The text of its line, where the function has the text before twice."""
 
     def names(self, module: str, mutation: Mutation) -> bool:
-        """Whether it is this one, on whatever line."""
+        """Whether it is this one, wherever its line is."""
         found = (module, mutation.where, mutation.before, mutation.after)
-        return found == (self.module, self.where, self.before, self.after)
+        named = found == (self.module, self.where, self.before, self.after)
+        return named and self.line in ("", mutation.text)
 
 
 def read_equivalents(path: Path) -> list[Equivalent]:
-    """The mutants of a TOML file, each ``[[equivalent]]`` with all fields.
+    """The mutants of a TOML file, each ``[[equivalent]]`` with the fields of the class.
 
     Raises:
         ConfigError: config; it cannot be read, or an entry lacks something.
@@ -165,14 +168,13 @@ def mutate(plan: Plan, progress: Callable[[str], None]) -> Mutated:
 
 
 def _without(equivalents: Sequence[Equivalent], found: list[Mutant]) -> list[Mutant]:
-    unknown = [
-        f"{one.module} {one.where}: {one.before!r} -> {one.after!r}"
-        for one in equivalents
-        if not any(one.names(m.module, m.mutation) for m in found)
-    ]
-    if unknown:
-        msg = f"the package has no mutant {'; '.join(unknown)}"
-        raise ConfigError(msg, remedy="take it out of the file of equivalent mutants")
+    for one in equivalents:
+        count = sum(one.names(m.module, m.mutation) for m in found)
+        if count != 1:
+            what = f"{one.module} {one.where}: {one.before!r} -> {one.after!r}"
+            msg = f"the package has {count or 'no'} mutant{'s' * (count > 1)} {what}"
+            remedy = "state its line" if count else "take the entry out of the file"
+            raise ConfigError(msg, remedy=remedy)
     return [
         m
         for m in found
@@ -269,8 +271,6 @@ class PackageCopy:
     def _caught(self, mutant: Mutant, examined: Examined) -> tuple[str, str] | None:
         """The case that fails on a mutant that is in place, and why."""
         usual = {name: examined.seconds[name] for name in examined.order(mutant)}
-        if not usual:
-            return None
         longest = self._plan.time_limit
         limits = {case: min(longest, _LEAST + 10 * t) for case, t in usual.items()}
         answer = self._run(examined, limits, _START + 10 * sum(usual.values()))

@@ -55,6 +55,8 @@ class Mutation:
     """Function or class around it, as ``Reader.fetch``; empty at the top."""
     lines: tuple[int, int]
     """From the first line of its statement to its own last line."""
+    text: str = ""
+    """Its first line, without the spaces around it."""
 
     def __str__(self) -> str:
         before, after = (" ".join(t.split()) for t in (self.before, self.after))
@@ -79,8 +81,8 @@ class _Step:
 def mutations_of(source: str) -> list[Mutation]:
     """All changes that can be made in a module's source, in their order."""
     text = source.encode()
-    starts = [0]
-    for line in text.splitlines(keepends=True):
+    starts, written = [0], text.splitlines(keepends=True)
+    for line in written:
         starts.append(starts[-1] + len(line))
     found = set()
     for step in _steps(ast.parse(source)):
@@ -93,7 +95,8 @@ def mutations_of(source: str) -> list[Mutation]:
             lines = (min(step.statement, node.lineno), node.end_lineno)
             if before != after:
                 place = (node.lineno, begin, end, before, after)
-                found.add(Mutation(*place, kind, step.where, lines))
+                first = written[node.lineno - 1].decode().strip()
+                found.add(Mutation(*place, kind, step.where, lines, first))
     return sorted(found)
 
 

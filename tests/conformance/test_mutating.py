@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -150,6 +151,45 @@ def test_a_mutant_is_caught_by_a_case_or_survives(plan: Plan, tmp_path: Path) ->
     assert (ROOT / "examples" / "lines.py").read_text() == whole
 
 
+def test_a_mutant_is_tried_with_the_cases_of_each_harness(
+    plan: Plan, tmp_path: Path
+) -> None:
+    copy = PackageCopy(replace(plan, more={HARNESS: plan.subject}), tmp_path)
+    examined = copy.examine(HARNESS)
+    assert examined.harness == HARNESS
+    other = replace(examined, seconds={}, reached={}, with_children=())
+    mutants = copy.mutants(other, examined)
+    behind = next(m for m in mutants if m.mutation.after == "(start + 1)")
+    assert behind.reached_by == len(QUICK)
+    assert copy.attempt(behind, other).caught_by is None
+    assert copy.attempt(behind, other, examined).caught_by in QUICK
+
+
+def test_a_mutant_that_narrows_a_case_is_caught(plan: Plan, tmp_path: Path) -> None:
+    name = "what_the_framework_cuts_is_counted"
+    cases = [case for case in all_cases() if case.name == name]
+    copy = PackageCopy(replace(plan, cases=cases), tmp_path)
+    examined = copy.examine()
+    assert examined.narrowed == [name]
+    unseen = next(m for m in copy.mutants(examined) if m.mutation.after == "(65)")
+    assert copy.attempt(unseen, examined).caught_by is None
+    tried = copy.attempt(unseen, replace(examined, narrowed=()))
+    assert tried.caught_by == name
+    assert tried.reason.startswith("narrowed: the consumer returned")
+
+
+def test_appending_a_known_value_raises_nothing() -> None:
+    def caught(source: str) -> int:
+        return sum(m.kind == "caught error" for m in mutations_of(source))
+
+    assert [caught(f"found.append({a})") for a in ("row", "row.id", "1", "f(row)")] == [
+        0,
+        0,
+        0,
+        1,
+    ]
+
+
 def test_a_case_that_is_skipped_examines_no_mutant(plan: Plan, tmp_path: Path) -> None:
     unable = "a_fetch_of_the_authors_ends_by_wake"
     cases = [case for case in all_cases() if case.name in (*QUICK, unable)]
@@ -162,7 +202,7 @@ def test_a_case_that_is_skipped_examines_no_mutant(plan: Plan, tmp_path: Path) -
 
 def test_a_mutant_that_cannot_be_loaded_is_caught(plan: Plan, tmp_path: Path) -> None:
     copy = PackageCopy(plan, tmp_path)
-    every = Examined({}, {}, ())
+    every = Examined({}, {}, (), harness=HARNESS)
     mutant = Mutant("lines.py", mutations_of("LEAST = 1")[0])
     (tmp_path / "lines.py").write_text("LEAST = 1 / (2 - 2)\n")
     tried = copy.attempt(mutant, every)
@@ -231,9 +271,28 @@ def test_equivalent_mutants_are_left_out_and_have_to_exist(
     late = Plan(plan.subject, plan.cases, HARNESS, 1, seconds=0.001, equivalents=[gone])
     with pytest.raises(ConfigError, match=r"has no mutant lines\.py"):
         mutate(late, lambda _: None)
+    twice = Equivalent("lines.py", *_twice())
+    late = replace(late, equivalents=[replace(twice, line="")])
+    with pytest.raises(ConfigError, match=r"has \d mutants lines\.py.*state its line"):
+        mutate(late, lambda _: None)
+    assert mutate(replace(late, equivalents=[twice]), lambda _: None).equivalent == 1
     path.write_text(entry)
     with pytest.raises(ConfigError, match="cannot be read"):
         read_equivalents(path)
+
+
+def _twice() -> tuple[str, str, str, str, str]:
+    """A mutant of the example whose function has its text on several lines."""
+    every = mutations_of((ROOT / "examples" / "lines.py").read_text())
+    places = Counter((m.where, m.before, m.after) for m in every)
+    lines = Counter((m.where, m.before, m.after, m.text) for m in every)
+    one = next(
+        m
+        for m in every
+        if places[m.where, m.before, m.after] > 1
+        and lines[m.where, m.before, m.after, m.text] == 1
+    )
+    return one.where, one.before, one.after, "a reason", one.text
 
 
 def test_the_command_reports_survivors_with_status_1(

@@ -13,6 +13,7 @@ import enum
 import hashlib
 import inspect
 import tomllib
+from importlib import import_module
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, cast, get_args
@@ -51,6 +52,11 @@ def lines() -> list[str]:
     for name, hook in vars(hooks.HookSpecs).items():
         if name.startswith("stream"):
             found.add(f"hook {name}{_signature(hook)}")
+    for name, module in spi._MOVED.items():
+        # The former import names the module, so that its place is relied on, too.
+        found.add(f"moved {name}: {module}")
+        place = import_module(f"{spi.__name__}.{module}")
+        found.update(_lines(f"{module}.{name}", getattr(place, name)))
     found.update(_entry_points())
     for column in spi.envelope_schema():
         null = "" if column.nullable else " not null"

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import fields
+from dataclasses import fields, make_dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from tests.spi import signatures
 from tests.spi.signatures import DIGESTS, FROZEN, PROJECT, digest, lines
 
-from streamfactory import spi
+from streamfactory import conformance, spi
 from streamfactory.conformance.harness import Grows, Traits
+from streamfactory.conformance.runner import all_cases
 from streamfactory.spi import SPI_LEVEL
 from streamfactory.wiring.writing import summary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 HOW = "; a plug-in of level 1 breaks: keep it, or raise SPI_LEVEL (docs/spi.md)"
 
@@ -55,6 +59,16 @@ def _replace(owner: Any, name: str, value: Any) -> Callable[[pytest.MonkeyPatch]
     return lambda patch: patch.setattr(owner, name, value)
 
 
+class _Renamed:
+    """A project file in which a stream type has another name."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read_text(self, encoding: str) -> str:
+        return self._path.read_text(encoding).replace("\nmemory =", "\nram =")
+
+
 CHANGES = {
     "class variable": _replace(spi.ConsumerFactory, "SPARSE_OFFSETS", True),
     "default of a field": _replace_field("size", 0),
@@ -77,6 +91,26 @@ CHANGES = {
         Traits.__dataclass_fields__["largest_key"], "default", 1
     ),
     "group of entry points": _replace(spi.hooks, "BACKENDS", "streamfactory.decoders"),
+    "name of an entry point": lambda patch: patch.setattr(
+        signatures, "PROJECT", _Renamed(PROJECT)
+    ),
+    "field of a summary": _replace(
+        spi, "Summary", make_dataclass("Summary", [("count", int, 0)])
+    ),
+    "value of a state": _replace(
+        spi, "BatchState", Enum("BatchState", {s.name: s.name for s in spi.BatchState})
+    ),
+    "parameter of a hook": _replace(
+        spi.hooks.HookSpecs, "streamfactory_backend", lambda self, version: None
+    ),
+    "name of the kit": _replace(
+        conformance, "__all__", [n for n in conformance.__all__ if n != "Message"]
+    ),
+    "field of a harness's message": lambda patch: patch.setattr(
+        conformance.Message.__dataclass_fields__["number"], "default", 0
+    ),
+    "name of a case": _replace(signatures, "all_cases", lambda: all_cases()[1:]),
+    "place of a name that moved": _replace(spi, "_MOVED", {}),
 }
 
 

@@ -316,6 +316,14 @@ class ListsNoTopics(LogMetadata):
         return []
 
 
+@caught_by("topics_are_listed")
+class ListsPartitionsAsTopics(LogMetadata):
+    """The list of topics has what stores their partitions, too."""
+
+    def fetch_topics(self) -> Sequence[str]:
+        return [n for topic in super().fetch_topics() for n in (topic, f"{topic}.0")]
+
+
 class _ListsNoGroups(EnvelopesMetadata):
     def fetch_groups(self) -> Sequence[str]:
         return []
@@ -406,6 +414,24 @@ class TruncatesOneTooMany(MemoryTopicAdmin):
 
     def truncate(self, topic: str, before: Mapping[int, int]) -> None:
         super().truncate(topic, {number: at + 1 for number, at in before.items()})
+
+
+@caught_by("operations_on_an_unknown_topic_are_refused")
+class DeletesUnknownTopics(MemoryTopicAdmin):
+    """The deletion of a topic that is not there does nothing."""
+
+    def delete(self, topic: str) -> None:
+        if topic in self.store().names():
+            super().delete(topic)
+
+
+@caught_by("topics_do_not_shrink")
+class IgnoresShrinking(MemoryTopicAdmin):
+    """Growth to fewer partitions does nothing."""
+
+    def grow(self, topic: str, partitions: int) -> None:
+        log = self.store().open(topic)
+        log.grow(max(partitions, len(log.bounds())))
 
 
 @caught_by("facts_and_settings_can_be_shown")
@@ -551,6 +577,19 @@ register(
     "mistaken_options_are_refused",
     forgetful.streamfactory_backend(),
     _Careless,
+)
+
+
+register(
+    "WarnsOfEverything",
+    "The rules over several options report an option that is right.",
+    "mistaken_options_are_refused",
+    replace(
+        streamfactory_backend(),
+        check_options=lambda config, _: [
+            config.problem("topic.name", "has no effect", level="warning")
+        ],
+    ),
 )
 
 

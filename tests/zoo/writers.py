@@ -11,7 +11,7 @@ from tests.zoo.registry import ZooProducers, caught_by
 
 from streamfactory.arrowlog import Epoch, Staged
 from streamfactory.arrowlog.writing import LogCommitter, LogWriter
-from streamfactory.spi import LastCommit, Summary
+from streamfactory.spi import LastCommit, Summary, TopicNotFound
 
 
 @caught_by("an_aborted_attempt_leaves_nothing")
@@ -32,6 +32,17 @@ class PublishesBeforeTheDecision(LogWriter):
         self._log.commit(Epoch(None, 0, [sealed], Summary()))
         empty = self._log.stage(uuid.uuid4().hex).seal()
         return {"attempt": empty.attempt, "files": []}
+
+
+@caught_by("a_commit_into_a_deleted_topic_is_no_success")
+class CommitsIntoNothing(LogCommitter):
+    """A commit into a topic that was deleted meanwhile counts as successful."""
+
+    def commit(self, epoch: int, messages: Any, source_position: Any = None) -> Any:
+        try:
+            return super().commit(epoch, messages, source_position)
+        except TopicNotFound:
+            return None
 
 
 @caught_by("a_repeated_epoch_has_no_effect")
