@@ -42,9 +42,9 @@ def preview_command(
 ) -> Status:
     """Show what a pipeline makes of the first rows of its sources.
 
-    Reads up to N rows of each source, from where a new pipeline would begin, and shows
-    them, and the rows of each step. Steps see these rows only. Nothing is written and
-    no position is saved. Spark runs on this machine.
+    Reads up to N rows of each source, from its start options or else the earliest, and
+    shows them, and the rows of each step. Steps see these rows only. Nothing is
+    written, and no position is saved. Spark runs on this machine.
     """
     # Imported here: they load Spark.
     from streamfactory.spark.pipelines.session import check_installed, spark_session

@@ -100,8 +100,8 @@ def _files_of(
 @click.option(
     "--reset",
     metavar="POSITION",
-    help="Start at earliest, latest, a time or offsets. Applied once; POSITION#LABEL "
-    "applies the same position again.",
+    help="Start at earliest, latest, a time or offsets; with ID=POSITION only the "
+    "source of that id. Applied once; POSITION#LABEL applies the same position again.",
 )
 @click.option(
     "--ignore-checkpoint",

@@ -29,6 +29,7 @@ from streamfactory.spark.checkpoints.starting import (
     check_streams,
     identity_of,
     same_stream,
+    start_of_one,
     start_options,
 )
 from streamfactory.spark.checkpoints.written import Ledger, ledger_folder
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from streamfactory.spark.checkpoints.resolving import Resolution
+    from streamfactory.spi import Position
     from streamfactory.wiring.reading.source import Source
 
 _OWN_FOLDER = "give each pipeline a checkpoint folder of its own"
@@ -99,7 +101,7 @@ class PipelineCheckpoint:
         resolution = resolve(memory, wanted, label)
         why = resolution.why
         if record is None or resolution.new_generation:
-            start = start_options(resolution.start, sources)
+            start = _starts(place, record, resolution.start, memory, sources)
             after = _next(record, pipeline, sources, start, resolution)
             planned = False
         else:
@@ -183,6 +185,50 @@ def _earlier_runs(
     except PositionRefused as error:
         refusal = error
     return Memory(refusal, record.reset, record.ignored), planned
+
+
+def _starts(
+    place: Place,
+    record: Record | None,
+    start: Reset | None,
+    memory: Memory | None,
+    sources: Mapping[str, Source],
+) -> tuple[dict[str, str], ...]:
+    """The start options of each source in a new generation."""
+    if start is None or start.source is None:
+        return start_options(start, sources)
+    if memory is not None and memory.refusal is not None:
+        raise memory.refusal  # the other sources continue from this position
+    reached = _reached(place, record, sources)
+    pending = {}
+    if record is not None and not reached:
+        pending = dict(zip(sources, record.start, strict=True))
+    return start_of_one(start, sources, reached, pending)
+
+
+def _reached(
+    place: Place, record: Record | None, sources: Mapping[str, Source]
+) -> dict[str, Position]:
+    """The next position of each source; none before the first batch.
+
+    Raises:
+        PositionRefused: permanent; a batch is planned and not committed: sinks may have
+            it, and take its rows again from another query.
+    """
+    generation = None if record is None else place.child(str(record.generation))
+    if generation is None or not is_query_checkpoint(generation):
+        return {}
+    query = read_query(generation)
+    if query.unfinished is not None:
+        msg = f"{generation.text}: batch {query.unfinished} is planned and not "
+        msg += "committed: sinks may have its rows"
+        remedy = "run the pipeline without --reset once, or reset all sources"
+        raise PositionRefused(msg, remedy=remedy)
+    reached = query.reached()
+    if reached is None:
+        return {}
+    ends = [source.position for source in reached.sources]
+    return dict(zip(sources, ends, strict=True))
 
 
 def _names(sources: Mapping[str, Source]) -> tuple[str, ...]:

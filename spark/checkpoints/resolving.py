@@ -8,13 +8,15 @@ them.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import Final, final
 
 from streamfactory.spi import MisuseError, Position, PositionRefused
 from streamfactory.wiring.options.types import RESET, Ago
 
 MAX_LABEL: Final = 200
+_OF_SOURCE: Final = re.compile(r"\s*([A-Za-z_]\w*)=")
 
 
 @final
@@ -26,14 +28,24 @@ class Reset:
     """Canonical text: equal for equal requests."""
     at: str | int | Ago | Position
     """``earliest``, ``latest``, milliseconds since 1970, a period, or offsets."""
+    source: str | None = None
+    """Id of the only source that starts there; the others continue. None: all."""
 
     @classmethod
     def parse(cls, text: str) -> Reset:
-        """Parse the option.
+        """Parse the option: a position, or ``ID=POSITION``.
 
         Raises:
             MisuseError: misuse; not a keyword, time or position.
         """
+        named = _OF_SOURCE.match(text)
+        if named is None:
+            return cls._of_all(text)
+        found, source = cls._of_all(text[named.end() :]), named[1]
+        return replace(found, token=f"{source}={found.token}", source=source)
+
+    @classmethod
+    def _of_all(cls, text: str) -> Reset:
         stripped = text.strip()
         try:
             if stripped.startswith("{"):

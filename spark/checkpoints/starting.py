@@ -65,6 +65,41 @@ def check_streams(where: str, batch: Batch, sources: Sequence[Source]) -> None:
         source.metadata.check_position(found.position, what)
 
 
+def start_of_one(
+    reset: Reset,
+    sources: Mapping[str, Source],
+    reached: Mapping[str, Position],
+    pending: Mapping[str, dict[str, str]],
+) -> tuple[dict[str, str], ...]:
+    """The same if one source begins there, and the others continue.
+
+    Args:
+        reset: Names the source.
+        sources: All streams by id; a stream that is read again is ``ID#2``.
+        reached: The next position of each of them; empty before the first batch.
+        pending: Start options of each of them, of a generation without a batch.
+
+    Raises:
+        MisuseError: misuse; no source has the id; or as `start_options`.
+        DataLossError: data_loss; a stream has not what its position names.
+    """
+    mine = {name: one for name, one in sources.items() if _id(name) == reset.source}
+    if not mine:
+        known = ", ".join(dict.fromkeys(map(_id, sources)))
+        msg = f"--reset names the source {reset.source!r}; there are {known}"
+        raise MisuseError(msg)
+    found = dict(zip(mine, start_options(reset, mine), strict=True))
+    others = {name: sources[name] for name in reached if name not in mine}
+    _check_own_options(others.values())
+    for name, source in others.items():
+        found[name] = {"startingOffsets": _offsets(reached[name], source)}
+    return tuple(found.get(name, pending.get(name, {})) for name in sources)
+
+
+def _id(name: str) -> str:
+    return name.partition("#")[0]
+
+
 def start_options(
     reset: Reset | None, sources: Mapping[str, Source]
 ) -> tuple[dict[str, str], ...]:

@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 
+from streamfactory.spark.failures import describe_failure
 from streamfactory.spark.pipelines.functions import rows_of
 from streamfactory.spark.pipelines.lookups import Lookups
 from streamfactory.spark.pipelines.shaping import used_lookups
 from streamfactory.spark.pipelines.sql import session_like
+from streamfactory.spi import ConfigError
 from streamfactory.wiring.streams.stream import open_stream
 
 if TYPE_CHECKING:
@@ -46,6 +49,7 @@ def preview(
         rows: Most rows of each id.
 
     Raises:
+        ConfigError: config; Spark cannot evaluate a step over these rows.
         StreamError: Errors of a stream, or of a lookup.
     """
     session = session_like(spark)
@@ -63,11 +67,16 @@ def preview(
             if name not in steps:
                 continue
             step = steps[name]
-            frame = rows_of(session, step)
-            if step.distinct is not None:  # within a time: of streams only
-                frame = frame.dropDuplicates([*step.distinct.by])
-            frame.createOrReplaceTempView(name)
-            found.append(Sample(name, frame.limit(rows).toArrow()))
+            try:
+                frame = rows_of(session, step)
+                if step.distinct is not None:  # within a time: of streams only
+                    frame = frame.dropDuplicates([*step.distinct.by])
+                frame.createOrReplaceTempView(name)
+                if step.shown == name:
+                    found.append(Sample(name, frame.limit(rows).toArrow()))
+            except PySparkException as error:
+                msg = f"step {step.shown!r}: {describe_failure(error)}"
+                raise ConfigError(msg) from error
     finally:
         lookups.close()
     return found

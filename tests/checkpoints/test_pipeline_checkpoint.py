@@ -499,6 +499,58 @@ def test_several_sources_are_known_by_their_ids_in_the_order_of_the_query(
         opened(views=views, clicks=clicks)
 
 
+@pytest.fixture
+def two(folder: Path, topic: Topic, other: Topic, stack: ExitStack) -> Open:
+    """Opens the checkpoint of a pipeline that reads two topics, one of them twice."""
+    clicks, views = topic.source(stack), other.source(stack)
+    sources = {"a": clicks, "b": views, "a#2": clicks}
+
+    def once(**overrides: str) -> PipelineCheckpoint:
+        return PipelineCheckpoint.open(str(folder), "delays", sources, **overrides)
+
+    return once
+
+
+def test_a_reset_of_one_source_lets_the_others_continue(
+    two: Open, ran: Ran, topic: Topic, other: Topic
+) -> None:
+    ran(two().folder, topic.at(7, 4), other.at(2, 1), topic.at(7, 4))
+    begun = two(reset="b=earliest")
+    assert (begun.generation, begun.why) == (
+        2,
+        "--reset is new: starts at b=earliest",
+    )
+    kept = {"startingOffsets": '{"clicks":{"0":7,"1":4}}'}
+    assert begun.start == {"a": kept, "b": {"startingOffsets": "earliest"}, "a#2": kept}
+    # Nothing was planned since: the other one keeps the start that was decided.
+    again = two(reset="a=latest")
+    latest = {"startingOffsets": "latest"}
+    assert again.start == {
+        "a": latest,
+        "b": {"startingOffsets": "earliest"},
+        "a#2": latest,
+    }
+    assert two(reset="a=latest").generation == 3
+
+
+def test_a_reset_of_one_source_needs_the_position_of_the_others(
+    two: Open, ran: Ran, topic: Topic, other: Topic, folder: Path
+) -> None:
+    ends = (topic.at(7, 4), other.at(2, 1), topic.at(7, 4))
+    query = ran(two().folder, *ends)
+    with pytest.raises(MisuseError, match=r"names the source 'c'; there are a, b$"):
+        two(reset="c=earliest")
+    query.plan(*ends)
+    with pytest.raises(PositionRefused) as caught:
+        two(reset="b=earliest")
+    assert "batch 1 is planned and not committed" in caught.value.what
+    query.commit()
+    (folder / "1" / "offsets" / "1").write_text("v1\nnothing")
+    with pytest.raises(PositionRefused):
+        two(reset="b=earliest")
+    assert two(reset="earliest").generation == 2
+
+
 def test_one_source_that_is_read_twice_has_a_record_of_the_first_version(
     folder: Path, topic: Topic, stack: ExitStack
 ) -> None:

@@ -161,6 +161,17 @@ def test_positions_that_mean_the_same_are_the_same_token() -> None:
     assert one == Reset.parse('{"version": 1, "offsets": {"a": {"1": 2, "0": 1}}}')
 
 
+def test_a_reset_may_be_of_one_source() -> None:
+    reset = Reset.parse(' orders= {"a=b":{"0":3}} #again')
+    assert reset.source == "orders"
+    assert reset.token == 'orders={"offsets":{"a=b":{"0":3}},"version":1}#again'
+    assert reset.at == Position({Partition("a=b", 0): 3})
+    assert Reset.parse('{"a=b":{"0":3}}').source is None
+    for wrong in ("orders=", "orders=soon", "a=b=earliest"):
+        with pytest.raises(MisuseError, match="is no position"):
+            Reset.parse(wrong)
+
+
 @pytest.mark.parametrize("text", ["", "soon", "#again", '{"a"', '{"a":{"0":1}} x'])
 def test_a_reset_that_means_nothing_is_refused(text: str) -> None:
     with pytest.raises(MisuseError) as caught:
