@@ -268,6 +268,30 @@ def test_a_reconnection_continues_at_the_last_id(endpoint: Endpoint) -> None:
     assert sent == [None, "1", "2"]
 
 
+def test_an_endpoint_that_stays_away_is_an_error_and_is_found_again(
+    endpoint: Endpoint,
+) -> None:
+    events = (200, {"content-type": "text/event-stream"}, b"retry: 10\ndata: 1\n\n")
+    endpoint.answer = lambda n: events if n == 1 else (503, {}, b"")
+    options = {
+        **given(endpoint, connection_timeout_millis="100ms"),
+        "retry.max.attempts": "1",
+    }
+    with streamfactory.open(options, start="earliest", follow=True) as stream:
+        first = stream.next_batch(20)
+        assert first is not None
+        with pytest.raises(ConnectionFailed, match=r"has not answered for .* 503"):
+            stream.next_batch(20)
+        endpoint.answer = lambda _: events
+        again = None
+        deadline = time.monotonic() + 30
+        while again is None and time.monotonic() < deadline:
+            with suppress(ConnectionFailed):  # until it has connected again
+                again = stream.next_batch(1)
+        assert again is not None
+        assert again.first_offset == first.next_offset
+
+
 def test_an_endpoint_without_events_is_named(endpoint: Endpoint) -> None:
     endpoint.answer = lambda _: (200, {"content-type": "text/html"}, b"")
     with pytest.raises(PermanentError, match="sends no events"):

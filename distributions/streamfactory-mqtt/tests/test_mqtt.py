@@ -6,6 +6,7 @@ import json
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -308,6 +309,34 @@ def test_closing_does_not_wait_for_a_broker_that_is_away(given: dict[str, str]) 
         assert time.monotonic() - began < 5
     finally:
         server.start()
+
+
+def test_a_broker_that_stays_away_is_an_error_and_is_found_again(
+    port: int, given: dict[str, str]
+) -> None:
+    server = MqttHarness._server
+    assert server is not None
+    given |= {
+        "stream.mqtt.connection.timeout.millis": "1s",
+        "retry.max.attempts": "1",
+        "stream.mqtt.acknowledge": "stored",
+    }
+    topic = f"{given['stream.mqtt.topic.name']}/a/temperature"
+    with streamfactory.open(given, start="earliest", follow=True) as stream:
+        follow_once(stream)
+        server.stop()
+        try:
+            with pytest.raises(ConnectionFailed, match="has not answered for"):
+                stream.next_batch(30)
+        finally:
+            server.start()
+        publish(port, topic, b"1")
+        rows: list[Any] = []
+        deadline = time.monotonic() + 60
+        while not rows and time.monotonic() < deadline:
+            with suppress(ConnectionFailed):  # until it has connected again
+                rows = follow(stream, 1)
+        assert [row["value"] for row in rows] == [b"1"]
 
 
 def test_a_session_that_was_taken_over_is_continued(

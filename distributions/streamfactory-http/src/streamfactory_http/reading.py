@@ -40,6 +40,8 @@ class Follower:
         """Offset of the first event that is held."""
         self._error: spi.StreamError | None = None
         self._connected = self._closed = False
+        self._lost: tuple[float, spi.StreamError] | None = None
+        """Since when the endpoint cannot be reached, and why; None while it can."""
         self._response: httpx.Response | None = None
         self._client = make_client(config)
         self._thread = threading.Thread(
@@ -71,7 +73,7 @@ class Follower:
         """Events at or after an offset; those before it are dropped.
 
         Raises:
-            spi.StreamError: The endpoint refused, or sends no events.
+            spi.StreamError: The endpoint refused, sends no events, or is away.
         """
         deadline = time.monotonic() + limits.timeout
         with self._changed:
@@ -80,6 +82,7 @@ class Follower:
                 self.first += 1
             self._changed.notify_all()
             while not self._events and self._error is None:
+                self._check_presence()
                 left = deadline - time.monotonic()
                 if left <= 0:
                     break
@@ -106,6 +109,19 @@ class Follower:
         # A thread that still connects ends with its deadline.
         self._thread.join(0.5)
         self._client.close()
+
+    def _check_presence(self) -> None:
+        """Refuse to wait for an endpoint that has been away for too long.
+
+        The connection is still tried again: the next call may find it.
+        """
+        if self._lost is None:
+            return
+        since, error = self._lost
+        away = time.monotonic() - since
+        if away > self._config["connection.timeout.millis"] / 1000:
+            msg = f"the endpoint has not answered for {away:.0f} s: {error.what}"
+            raise spi.ConnectionFailed(msg)
 
     def _run(self) -> None:
         parser = EventParser(self._config["max.event.bytes"])
@@ -139,6 +155,8 @@ class Follower:
         with self._changed:
             if not (self._connected and isinstance(found, spi.TransientError)):
                 self._error = found
+            elif self._lost is None:
+                self._lost = time.monotonic(), found
             self._changed.notify_all()
 
     def _follow(self, parser: EventParser) -> None:
@@ -154,7 +172,7 @@ class Follower:
         ) as answer:
             _check(answer)
             with self._changed:
-                self._connected, self._error = True, None
+                self._connected, self._error, self._lost = True, None, None
                 self._response = answer
                 self._changed.notify_all()
             for chunk in answer.iter_raw():

@@ -64,6 +64,8 @@ class Client:
         """Why it is not connected."""
         self._changed = threading.Condition()
         self._connected = False
+        self._lost: float | None = None
+        """When the connection broke; None while there is one."""
         self._refused: dict[int, ReasonCode] = {}
         """By the identifier of a message, why the broker refused it."""
         self.paho = _Paho(
@@ -122,6 +124,24 @@ class Client:
         if not ready:
             msg = f"the broker {self._config['address']} does not answer"
             raise spi.StreamTimeout(msg)
+
+    def check_presence(self) -> None:
+        """Refuse to wait for a broker that has been away for too long.
+
+        The connection is still tried again: the next call may find it.
+
+        Raises:
+            ConnectionFailed: transient; it broke ``connection.timeout.millis`` ago.
+        """
+        lost = self._lost
+        if lost is None or time.monotonic() - lost <= self.timeout:
+            return
+        address = self._config["address"]
+        away = time.monotonic() - lost
+        msg = f"the broker {address} has not answered for {away:.0f} s"
+        raise spi.ConnectionFailed(
+            msg, remedy="start the broker, or correct the address"
+        )
 
     def publish(
         self,
@@ -230,6 +250,7 @@ class Client:
         elif reason.is_failure:
             with self._changed:
                 self._connected = False
+                self._lost = self._lost or time.monotonic()
 
     def _on_publish(self, _: Any, __: Any, mid: int, reason: Any, ___: Any) -> None:
         if reason.is_failure:
@@ -239,7 +260,7 @@ class Client:
 
     def _succeed(self) -> None:
         with self._changed:
-            self.error, self._connected = None, True
+            self.error, self._connected, self._lost = None, True, None
             self._changed.notify_all()
 
     def _fail(self, error: spi.StreamError) -> None:

@@ -23,6 +23,8 @@ from streamfactory_mqtt.positions import Kept, Positions
 _RETAINED: Final = {"always": 0, "new": 1, "never": 2}
 _OVERHEAD: Final = 500
 """Bytes that the objects of a message take, roughly."""
+_LOOK: Final = 1.0
+"""Seconds between two looks whether the broker is there."""
 _FULL: Final = "more messages were received than buffer.bytes allows"
 
 
@@ -143,8 +145,8 @@ class Session(Client):
         """Messages at or after an offset; waits for one.
 
         Raises:
-            StreamError: The session was taken over, or has a message that cannot be
-                delivered again.
+            StreamError: The session was taken over, has a message that cannot be
+                delivered again, or waits for a broker that is away.
         """
         deadline = time.monotonic() + limits.timeout
         self._settle()
@@ -158,9 +160,12 @@ class Session(Client):
                 left = deadline - time.monotonic()
                 if first < len(self._entries) or not self._is_kept:
                     break
-                if self._losses or left <= 0 or woken():
+                if self._losses or woken():
                     break
-                self._lock.wait(left)
+                self.check_presence()
+                if left <= 0:
+                    break
+                self._lock.wait(min(left, _LOOK))
             entries: list[Entry] = []
             size = 0
             for entry in self._entries[first : first + limits.max_rows]:
