@@ -1,4 +1,4 @@
-"""Build hook: compiles the library into the wheel."""
+"""Build hook: compiles the core and Kafka's library into the wheel."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from compiling import NAME, compile_library, wheel_tag
+from compiling import CORE, NAME, compile_core, compile_library, wheel_tag
 
 
 class CompileHook(BuildHookInterface[Any]):
@@ -18,9 +18,9 @@ class CompileHook(BuildHookInterface[Any]):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
         """See hatchling."""
-        library = compile_library(Path(self.root, "streamfactory_native"))
+        package = Path(self.root, "streamfactory_native")
         build_data["pure_python"] = False
-        build_data["tag"] = wheel_tag(library)
+        build_data["tag"] = wheel_tag(compile_core(package), compile_library(package))
 
     def finalize(
         self,
@@ -29,4 +29,5 @@ class CompileHook(BuildHookInterface[Any]):
         artifact_path: str,  # noqa: ARG002
     ) -> None:
         """See hatchling. The sources stay without a compiled file."""
-        Path(self.root, "streamfactory_native", NAME).unlink()
+        for name in (CORE, NAME):
+            Path(self.root, "streamfactory_native", name).unlink()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 from tests.proving import forking, scratch, tiers
+from tests.proving.compiled import built_core, compiled, way
 from tests.proving.costs import Costs
 from tests.proving.generated import FACTOR, cases
 from tests.proving.java import quick_options
@@ -22,6 +23,7 @@ from tests.proving.sessions import (
     spark_log,
 )
 
+from streamfactory.compiled import core as loading
 from streamfactory.spi.references import FOLDERS
 from streamfactory.wiring.core.guard import log_once
 
@@ -29,7 +31,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["catalogue", "object_server", "own_spark", "spark", "spark_log"]
+__all__ = [
+    "built_core",
+    "catalogue",
+    "compiled",
+    "object_server",
+    "own_spark",
+    "spark",
+    "spark_log",
+    "way",
+]
 
 # Shared machines are slow at times, and a failure has to come again when asked for.
 settings.register_profile(
@@ -44,7 +55,11 @@ settings.load_profile("house")
 
 @pytest.fixture(autouse=True)
 def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No variable of ours is set but one, the catalogue is empty, no warning logged."""
+    """No variable of ours is set but one, the catalogue is empty, no warning logged.
+
+    The compiled core is off, whether it is installed or not; see `compiled`.
+    """
+    monkeypatch.setattr(loading, "load", lambda: "off in tests")
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", quick_options())
     ours = {name for name in os.environ if name.startswith("STREAMFACTORY_")}
     for name in ours - {FOLDERS}:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from streamfactory.cli.doctor.findings import ERROR, OK, WARNING, Finding
+from streamfactory.compiled.core import load
 from streamfactory.spark import find_java
 from streamfactory.spi.masking import MASK, mask_value
 from streamfactory.wiring.options.masking import looks_secret
@@ -114,10 +115,16 @@ def _extra(extra: str, needed: list[tuple[str, str | None]]) -> Finding:
 def _native() -> Finding:
     """The compiled part, which is never required."""
     found = _version(_NATIVE)
-    what = f"{found}: Kafka is read and written natively, unless a warning is logged"
     if found is None:
-        what = "not installed: Kafka is used by the client's Python interface"
-    return Finding("extra", _NATIVE, OK, what)
+        what = "not installed: Python routes rows, parses JSON and uses Kafka's client"
+        return Finding("extra", _NATIVE, OK, what)
+    reason = load()
+    if isinstance(reason, str):
+        what = f"{found}: the compiled core is not used: {reason}"
+        remedy = f"pip install --upgrade '{_NAME}[native]'"
+        return Finding("extra", _NATIVE, WARNING, what, remedy)
+    what = f"{found}: rows are routed and JSON is parsed natively; Kafka is, unless a "
+    return Finding("extra", _NATIVE, OK, f"{what}warning is logged")
 
 
 def _version(name: str) -> str | None:

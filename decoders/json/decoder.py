@@ -1,4 +1,4 @@
-"""Decoder of JSON: by layout, else many messages at once, else one by one."""
+"""Decoder of JSON: compiled or by layout, else many at once, else one by one."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamfactory.compiled.core import core
+from streamfactory.compiled.flatjson import CompiledMessages
 from streamfactory.decoders.columns.buffers import offsets_of
 from streamfactory.decoders.columns.casting import Casting
 from streamfactory.decoders.columns.messages import (
@@ -55,10 +57,19 @@ class JsonDecoder(MessageDecoder):
         self._casting = Casting(None if unit is None else UNITS[unit])
         self._structs = self._made(strict=options["unknown.fields"] == "error")
         self._strict: Structs | None = None
-        kinds, all_fields = self._structs.flat, options["missing.fields"] == "error"
-        self._uniform = kinds and UniformMessages(kinds, all_fields=all_fields)
+        self._flat = self._flat_messages()
         self._seen = 0
         """Messages whose field names were compared so far."""
+
+    def _flat_messages(self) -> CompiledMessages | UniformMessages | None:
+        """What decodes messages without nested values sooner than msgspec does."""
+        kinds = self._structs.flat
+        if not kinds:
+            return None
+        compiled, all_fields = core(), self.options["missing.fields"] == "error"
+        if compiled is None:
+            return UniformMessages(kinds, all_fields=all_fields)
+        return CompiledMessages(compiled, kinds, all_fields=all_fields)
 
     def _made(self, *, strict: bool) -> Structs:
         options = self.options
@@ -125,10 +136,10 @@ class JsonDecoder(MessageDecoder):
 
     def _columns(self, texts: pa.StringArray, call: _Call) -> Sequence[pa.Array]:
         """The columns of the good messages."""
-        if not self._uniform:
+        if self._flat is None:
             return self._parsed(texts, call)
         strict = self.options["unknown.fields"] == "error" or call.is_strict
-        parts, others = self._uniform.parts(texts, undeclared=not strict)
+        parts, others = self._flat.parts(texts, undeclared=not strict)
         if not parts:
             return self._parsed(texts, call)
         if len(others):

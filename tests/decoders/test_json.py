@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from streamfactory.conformance.case import Case
     from streamfactory.conformance.decoders import DecoderBench
 
+pytestmark = pytest.mark.usefixtures("way")
+"""Each test runs without the compiled core, and with it."""
+
 FIVE = datetime(2013, 1, 1, 5, tzinfo=UTC)
 UNFIT = "the message does not fit the schema"
 options = partial(decoding.options, streamfactory_decoder())

@@ -80,7 +80,7 @@ def assert_alike(
 def pair(schema: str, **told: str) -> tuple[JsonDecoder, JsonDecoder]:
     """A decoder, and one that parses every message."""
     decoder, parser = (JsonDecoder(options(schema, **told), "t") for _ in range(2))
-    parser._uniform = None
+    parser._flat = None
     return decoder, parser
 
 
@@ -165,7 +165,7 @@ class Messages:
         )
 
 
-@pytest.mark.usefixtures("of_any_size")
+@pytest.mark.usefixtures("of_any_size", "way")
 @pytest.mark.parametrize("seed", range(4))
 def test_random_messages_decode_as_the_parser_decodes_them(seed: int) -> None:
     chance = random.Random(seed)
@@ -188,7 +188,7 @@ def test_random_messages_decode_as_the_parser_decodes_them(seed: int) -> None:
             )
 
 
-@pytest.mark.usefixtures("of_any_size")
+@pytest.mark.usefixtures("of_any_size", "way")
 @pytest.mark.parametrize(
     "odd",
     [
@@ -235,6 +235,7 @@ def test_messages_with_a_name_twice_are_parsed(
     assert parsed == [20, 20]
 
 
+@pytest.mark.usefixtures("way")
 def test_large_batches_of_one_layout_are_not_parsed(parsed: list[int]) -> None:
     count = 40_000
     payloads = [

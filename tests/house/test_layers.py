@@ -23,6 +23,7 @@ pytestmark = pytest.mark.xdist_group("layers")
 BELOW = {
     "spi": {"spi"},
     "arrowipc": {"arrowipc"},
+    "compiled": {"compiled"},
     "conversion": {"spi", "conversion"},
     "arrowlog": {"spi", "conversion", "arrowipc", "arrowlog"},
     "push": {"spi", "conversion", "arrowlog", "push"},
@@ -37,8 +38,8 @@ BELOW = {
         "tables",
         "live",
     },
-    "decoders": {"spi", "arrowipc", "conversion"},
-    "wiring": {"spi", "conversion", "arrowlog", "wiring"},
+    "decoders": {"spi", "arrowipc", "compiled", "conversion"},
+    "wiring": {"spi", "compiled", "conversion", "arrowlog", "wiring"},
     "engines": {"spi", "conversion", "wiring", "engines"},
     "transfer": {
         "spi",
@@ -54,6 +55,7 @@ BELOW = {
     "ui": {"spi", "wiring", "transfer", "engines", "spark", "ui"},
     "cli": {
         "spi",
+        "compiled",
         "wiring",
         "transfer",
         "engines",
@@ -69,6 +71,7 @@ name: they are found through entry points."""
 CLIENTS = {
     "spi": {"pluggy"},
     "arrowipc": {"numpy"},
+    "compiled": {"numpy", "pyarrow"},
     "conversion": {"numpy", "pyarrow"},
     "arrowlog": {"numpy", "pyarrow"},
     "push": {"pyarrow"},
@@ -121,6 +124,8 @@ LAZY = {
     "spi/ddl.py": {"pyarrow"},
     "spi/decoder.py": {"pyarrow"},
     "spi/envelope.py": {"pyarrow"},
+    # The compiled part, where it is installed.
+    "compiled/core.py": {"streamfactory_native"},
     # Packages of extras, named when they are missing.
     "engines/polars.py": {"polars"},
     # Only definitions that are Java properties, from Pinot, need its parser.

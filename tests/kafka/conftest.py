@@ -12,7 +12,7 @@ import uuid
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from native.compiling import PACKAGE, NoCompiler, compile_library
+from native.compiling import PACKAGE, NoCompiler, compile_core, compile_library
 from tests.kafka.broker import Addresses, Cluster, shared_broker
 from tests.kafka.jars import Unavailable
 from tests.kafka.topics import Topics
@@ -57,10 +57,11 @@ def compiled(folder: Path) -> Path:
     """Compile the package into a folder, from which it can then be imported.
 
     Raises:
-        NoCompiler: This machine has no C compiler.
+        NoCompiler: This machine has no C compiler, or no Rust.
     """
     package = folder / PACKAGE.name
     shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("*.so"))
+    compile_core(package)
     compile_library(package)
     return folder
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamfactory.compiled import routing as compiled
 from streamfactory.conversion.conform import check_names, conform
 from streamfactory.spi import Outgoing, SchemaMismatch, headers_type
 from streamfactory.spi.ddl import type_text
@@ -175,7 +176,8 @@ class Router:
 
         None if there is none.
 
-        Binary, or a dictionary of it where keys repeat.
+        Binary, or a dictionary of it where keys repeat; integers as they are where the
+        compiled core makes their texts. `plain` makes binary of each.
 
         Raises:
             SchemaMismatch: permanent; a key column is missing, or cannot be a key.
@@ -216,14 +218,10 @@ class Router:
             if isinstance(chosen, int):
                 yield _outgoing(part, chosen, topic)
                 continue
-            sizes = np.bincount(chosen)
-            partitions = np.flatnonzero(sizes).tolist()
-            ordered = part
-            if len(partitions) > 1:
-                ordered = part.take(pa.array(stable_order(chosen)))
+            sizes, order = compiled.split(chosen) or _split(chosen)
+            ordered = part.take(order) if len(sizes) > 1 else part
             begin = 0
-            for partition in partitions:
-                size = int(sizes[partition])
+            for partition, size in sizes:
                 yield _outgoing(ordered.slice(begin, size), partition, topic)
                 begin += size
 
@@ -260,8 +258,18 @@ class Router:
         return _hashed(key, count, home)
 
 
+def _split(partitions: np.ndarray) -> tuple[Sequence[tuple[int, int]], pa.Array]:
+    """What `compiled.split` returns, without the core."""
+    sizes = np.bincount(partitions)
+    found = np.flatnonzero(sizes)
+    pairs = zip(found.tolist(), sizes[found].tolist(), strict=True)
+    return list(pairs), pa.array(stable_order(partitions))
+
+
 def _hashed(keys: pa.Array, count: int, home: int) -> np.ndarray:
     """The partition of each key; ``home`` for nulls."""
+    if compiled.hashes(keys.type):
+        return compiled.partitions_of(keys, count, home)
     if not keys.null_count:
         return partition_of(keys, count)
     chosen = np.full(len(keys), home, np.int32)
@@ -283,7 +291,12 @@ def _given(column: pa.Array, count: int) -> np.ndarray:
 
 
 def _distinct(column: pa.Array) -> pa.Array:
-    """The column, as a dictionary where its values repeat: each is hashed once."""
+    """The column, as a dictionary where its values repeat: each is hashed once.
+
+    The compiled core hashes every value in less time than a dictionary takes.
+    """
+    if compiled.hashes(column.type):
+        return column
     if len(column) <= _SAMPLE or not any(fits(column.type) for fits in _ENCODED):
         return column
     found = pc.count_distinct(column.slice(0, _SAMPLE)).as_py()
@@ -291,19 +304,24 @@ def _distinct(column: pa.Array) -> pa.Array:
 
 
 def plain(column: pa.Array) -> pa.Array:
-    """The column without dictionary, as sinks store it."""
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    """The key of each row, a result of `Router.key_of`, as sinks store it: binary."""
+    if pa.types.is_dictionary(column.type):
+        return column.dictionary_decode()
+    if pa.types.is_integer(column.type):
+        return column.cast(pa.string()).cast(pa.binary())
+    return column
 
 
 def _octets(name: str, column: pa.Array) -> pa.Array:
     """Binary as it is, everything else as the octets of its text.
 
-    A dictionary keeps its indices.
+    A dictionary keeps its indices, and integers are kept for the compiled core.
     """
     if pa.types.is_dictionary(column.type):
         values = _octets(name, column.dictionary)
         return pa.DictionaryArray.from_arrays(column.indices, values)
-    if pa.types.is_binary(column.type):
+    kept = pa.types.is_integer(column.type) and compiled.hashes(column.type)
+    if kept or pa.types.is_binary(column.type):
         return column
     try:
         if not any(fits(column.type) for fits in _BINARY):

@@ -1,0 +1,1 @@
+"""The optional compiled core, and Arrow arrays into and out of it."""

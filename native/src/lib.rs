@@ -1,0 +1,111 @@
+//! The compiled core of streamfactory: what Python would do for each message.
+//!
+//! Arrays come as the buffers of `pyarrow`, and answers are `bytes`, which `pyarrow`
+//! takes as buffers. Everything runs without Python's lock. Buffers that do not fit
+//! are a `ValueError`: nothing is read outside of them.
+
+mod buffers;
+mod json;
+mod routing;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use buffers::{Octets, Strings};
+
+/// The interface that the Python side expects; raised with each change.
+const LEVEL: u32 = 1;
+
+type Buffer<'py> = Bound<'py, PyAny>;
+
+/// Return the partition of each key as int32.
+///
+/// `kind` is `"int64"`, `"binary"` or `"large_binary"`, `buffers` those of the array.
+#[pyfunction]
+fn partitions<'py>(
+    py: Python<'py>,
+    kind: &str,
+    buffers: Vec<Option<Buffer<'py>>>,
+    first: usize,
+    rows: usize,
+    count: u32,
+    home: i32,
+) -> PyResult<Bound<'py, PyBytes>> {
+    if count == 0 {
+        return Err(PyValueError::new_err("no partitions"));
+    }
+    let opened: Vec<Option<Octets>> = buffers
+        .iter()
+        .map(|one| one.as_ref().map(Octets::of).transpose())
+        .collect::<PyResult<_>>()?;
+    let bytes = |at: usize| opened.get(at).and_then(Option::as_ref).map(Octets::bytes);
+    let (valid, values, data) = (bytes(0), bytes(1).unwrap_or(&[]), bytes(2).unwrap_or(&[]));
+    let found = py.detach(|| match kind {
+        "int64" => routing::of_integers(values, valid, first, rows, (count, home)),
+        _ => {
+            let keys = Strings::new(values, data, first, rows, kind == "large_binary")?;
+            routing::of_strings(&keys, valid, first, rows, (count, home))
+        }
+    })?;
+    Ok(PyBytes::new(py, &found))
+}
+
+/// Return partitions with their numbers of rows, and the rows by partition as uint32.
+#[pyfunction]
+fn split<'py>(
+    py: Python<'py>,
+    partitions: &Buffer<'py>,
+) -> PyResult<(routing::Sizes, Bound<'py, PyBytes>)> {
+    let given = Octets::of(partitions)?;
+    let bytes = given.bytes();
+    let (sizes, order) = py.detach(|| routing::split(bytes))?;
+    Ok((sizes, PyBytes::new(py, &order)))
+}
+
+/// Parses objects of JSON without nested columns. Thread-safe.
+#[pyclass(frozen)]
+struct FlatJson(json::Fields);
+
+/// The buffers of a column: validity (None where all rows are valid), and its data.
+type Column<'py> = (Option<Bound<'py, PyBytes>>, Vec<Bound<'py, PyBytes>>);
+
+#[pymethods]
+impl FlatJson {
+    /// `fields` are names and kinds: `"bool"`, `"int64"`, `"double"` or `"string"`.
+    #[new]
+    fn new(fields: Vec<(String, String)>, all_fields: bool) -> PyResult<Self> {
+        json::Fields::new(fields, all_fields).map(Self)
+    }
+
+    /// Return the messages that are not surely good, as int64, and the others' columns.
+    fn parse<'py>(
+        &self,
+        py: Python<'py>,
+        offsets: &Buffer<'py>,
+        data: &Buffer<'py>,
+        first: usize,
+        count: usize,
+        undeclared: bool,
+    ) -> PyResult<(Bound<'py, PyBytes>, Vec<Column<'py>>)> {
+        let (offsets, data) = (Octets::of(offsets)?, Octets::of(data)?);
+        let (offsets, data) = (offsets.bytes(), data.bytes());
+        let (others, columns) = py.detach(|| {
+            let texts = Strings::new(offsets, data, first, count, false)?;
+            self.0.parse(&texts, count, undeclared)
+        })?;
+        let shown = |(valid, parts): json::Parts| {
+            let valid = valid.map(|bits| PyBytes::new(py, &bits));
+            (valid, parts.iter().map(|part| PyBytes::new(py, part)).collect())
+        };
+        Ok((PyBytes::new(py, &others), columns.into_iter().map(shown).collect()))
+    }
+}
+
+#[pymodule]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("LEVEL", LEVEL)?;
+    module.add_class::<FlatJson>()?;
+    module.add_function(wrap_pyfunction!(partitions, module)?)?;
+    module.add_function(wrap_pyfunction!(split, module)?)
+}
