@@ -14,6 +14,7 @@ import pyarrow as pa
 from streamfactory import arrowipc as ipc
 from streamfactory.spi import CorruptData, MessageTooLarge
 from streamfactory.spi.causes import first_line
+from streamfactory.spi.soundness import UNPACKED_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,6 +27,8 @@ TINY: Final = 128 * 1024
 """Bytes below which concatenating batches is cheaper than returning each."""
 ENOUGH: Final = 1024 * 1024
 """Bytes up to which small batches are concatenated."""
+_MOST_SLICES: Final = 1000
+"""Of one message: they are kept until they are taken."""
 _MESSAGE: Final = "max.message.bytes"
 _REMEDY: Final = "check that the peer sends Arrow messages"
 
@@ -124,10 +127,14 @@ def parts(
     """Slices of a validated batch that are safe to convert, each with its bytes.
 
     Raises:
-        MessageTooLarge: permanent; one row unpacks to too much.
+        MessageTooLarge: permanent; one row unpacks to too much, or all of them.
     """
     if not validator.is_encoded:
         yield rows, size
         return
-    for part in validator.split(rows):
+    for number, part in enumerate(validator.split(rows)):
+        if number == _MOST_SLICES:  # a run of a few bytes can stand for any number
+            msg = f"a batch of {rows.num_rows} rows unpacks to more than the maximum of"
+            msg += f" {_MOST_SLICES * UNPACKED_BYTES} bytes"
+            raise MessageTooLarge(msg, remedy="write the rows in smaller batches")
         yield part, size * part.num_rows // max(1, rows.num_rows)

@@ -8,6 +8,7 @@ import socket
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 import zmq
 from tests.proving.ports import free_port
@@ -16,6 +17,8 @@ from tests.zeromq.test_zeromq_errors import CLIENT, OTHER, SERVER, secured
 from zmq.utils import z85
 
 import streamfactory
+from streamfactory.live.messages import parts
+from streamfactory.spi import BatchValidator, MessageTooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -104,3 +107,12 @@ def test_junk_and_half_handshakes_delay_nobody(place: str, peers: Peers) -> None
         assert numbers_of(source, 5)[0] == [*range(5)]
         assert source.next_batch(0.3) is None
     peers.join()
+
+
+def test_a_run_of_more_rows_than_any_machine_holds_is_refused() -> None:
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([1 << 62], pa.int64()), ["a"])
+    rows = pa.record_batch({"a": runs})
+    validator = BatchValidator(rows.schema)
+    validator.validate(rows)
+    with pytest.raises(MessageTooLarge, match="4611686018427387904 rows unpacks to"):
+        list(parts(validator, rows, 100))
