@@ -71,6 +71,20 @@ def test_mistakes_of_expectations_are_named_with_their_place(
     assert str(path) in found[0]
 
 
+@pytest.mark.parametrize("name", ["kept__unchecked", "Kept__Failed_78"])
+def test_ids_of_the_parts_of_steps_are_refused(works: Works, name: str) -> None:
+    works.topic(name)
+    source = f'[[sources]]\nstream = "{name}"\n'
+    lookup = f'[[lookups]]\nid = "{name}"\nformat = "csv"\npath = "x"\n'
+    step = f'[[steps]]\nid = "{name}"\nsql = "select 1"\n'
+    for table in (source, lookup, step):
+        path = works.pipeline(table + STEP.replace("input", "x") + OUT)
+        [problem] = read_pipeline(path).problems
+        assert problem.what.startswith(f"{name!r} ends in '__")
+    path = works.pipeline(step.replace(name, f"{name}_") + OUT)
+    assert not read_pipeline(path).problems
+
+
 @pytest.mark.parametrize(
     ("options", "wrong"),
     [
