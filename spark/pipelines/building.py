@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users write it
 
 from streamfactory.spark.arrangement import OPTION, Arrangement
-from streamfactory.spark.failures import describe_failure, words_of
+from streamfactory.spark.failures import describe_failure, reason, words_of
 from streamfactory.spark.fanout import (
     FORMAT,
     QUERY_PROPERTY,
@@ -39,7 +39,7 @@ from streamfactory.spark.pipelines.shaping import used_lookups
 from streamfactory.spark.pipelines.sql import distinct, with_watermark
 from streamfactory.spark.pipelines.tables import write_table
 from streamfactory.spark.versions import ADMISSION
-from streamfactory.spi import Problem
+from streamfactory.spi import ConfigError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -162,7 +162,7 @@ class Building:
                 what = self._unsupported(self._frames[name])
                 if what is not None:
                     step = self._steps[name]
-                    return [Problem("sql", f"step {name!r}: {what}", step.origin)]
+                    return [_problem(step, what)]
         return [Problem("output.mode", whole, self._pipeline.origin)]
 
     def _unsupported(self, frame: DataFrame) -> str | None:
@@ -212,8 +212,7 @@ class Building:
         for name in self._analysis.order:
             if name in self._steps and name in before:
                 step = self._steps[name]
-                frame = with_watermark(rows_of(self._spark, step), step.watermark)
-                frame = observed(distinct(frame, step), step)
+                frame = self._rows(step)
                 frame.createOrReplaceTempView(name)
                 frames[name] = frame
         if self._shape.joined:
@@ -221,6 +220,19 @@ class Building:
         if self._pipeline.dead_letters is not None:
             return self._raw[self._shape.trunk]
         return frames[self._shape.trunk]
+
+    def _rows(self, step: Step) -> DataFrame:
+        """The rows of a step as a stream.
+
+        Raises:
+            ConfigError: config; Spark refuses the query over streams.
+        """
+        try:
+            frame = with_watermark(rows_of(self._spark, step), step.watermark)
+            return observed(distinct(frame, step), step)
+        except PySparkException as error:
+            problem = _problem(step, reason(error) or words_of(error))
+            raise ConfigError(problem.what, problems=[problem]) from error
 
     def _read_all(
         self, starts: Mapping[str, Mapping[str, str]]
@@ -333,3 +345,8 @@ class Building:
         assert self._checkpoint is not None
         ledger = self._checkpoint.ledger(sink.name, dead_letters=dead)
         return Arrangement(sink.stream, sink=sink.name, ledger=ledger)
+
+
+def _problem(step: Step, what: str) -> Problem:
+    key = "sql" if step.python is None else "python"
+    return Problem(key, f"step {step.shown!r}: {what}", step.origin)

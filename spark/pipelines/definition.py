@@ -9,6 +9,7 @@ from streamfactory.spark.pipelines.expectations import (
     DEAD_LETTER,
     checked,
     failed_id,
+    reserved_end,
 )
 from streamfactory.spark.pipelines.model import (
     Distinct,
@@ -396,7 +397,7 @@ class _Reader(Tables):
         lookups: Sequence[Lookup],
         steps: Sequence[Step],
     ) -> None:
-        """Refuse repeated ids."""
+        """Refuse repeated ids, and those that parts of steps may have."""
         hint = "give one of the sources another id"
         named = [
             *((one.id, f"/sources/{n}", hint) for n, one in enumerate(entries)),
@@ -408,6 +409,10 @@ class _Reader(Tables):
             if name and name.lower() in before:
                 self._problem("id", f"{name!r} is an id already", pointer, remedy)
             before.add(name.lower())
+            end = reserved_end(name)
+            if end is not None:
+                what = f"{name!r} ends in {end!r}, as ids of steps with expectations do"
+                self._problem("id", what, pointer, 'write id = "..." with another end')
 
     def _check_names(self, named: Sequence[Sink | Table | None]) -> None:
         names = [None if one is None else one.name for one in named]

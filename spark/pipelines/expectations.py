@@ -6,6 +6,7 @@ counted; the rows that pass, under its id; and those that are written elsewhere.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 DEAD_LETTER: Final = "dead-letter"
 _UNCHECKED: Final = "__unchecked"
 _FAILED: Final = "__failed_"
+_PART: Final = re.compile(f"{_UNCHECKED}$|{_FAILED}[0-9a-f]+$", re.IGNORECASE)
+"""Ends of the ids of parts. Spark compares ids without case."""
 _ROW: Final = "__row"
 _SHOWN: Final = 200
 """Characters of a row that an error shows."""
@@ -48,6 +51,12 @@ def checked(step: Step, expectations: Sequence[Expectation]) -> list[Step]:
 def failed_id(expectation: Expectation) -> str:
     """Id of the rows that do not fulfil an expectation."""
     return f"{expectation.on}{_FAILED}{expectation.name.encode().hex()}"
+
+
+def reserved_end(name: str) -> str | None:
+    """The end of an id that only parts of steps may have; None if it has none."""
+    found = _PART.search(name)
+    return None if found is None else found[0]
 
 
 def _passing(one: Expectation) -> str | None:

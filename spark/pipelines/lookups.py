@@ -243,7 +243,8 @@ def _failed(lookup: Lookup, error: Exception) -> StreamError:
     """Why a lookup could not be read, without the secrets of its options."""
     java = getattr(error, "java_exception", None)
     text = str(error) if java is None else str(java.getMessage() or java.toString())
-    what = reason(error) or words_of(Exception(text))
+    ours = reason(error)
+    what = ours or words_of(Exception(text))
     # Longest first: one of them may be part of another.
     secrets = {s for text in lookup.options.values() for s in values_to_mask(text)}
     for secret in sorted(secrets, key=len, reverse=True):
@@ -253,8 +254,12 @@ def _failed(lookup: Lookup, error: Exception) -> StreamError:
         place = f"stream {lookup.stream.name}"
     found = _CONDITION.match(text)
     condition = "" if found is None else found[1]
-    remedy = "correct the path and the options of the lookup, or create the table"
-    if condition.startswith("PATH_NOT_FOUND"):
+    remedy: str | None = (
+        "correct the path and the options of the lookup, or create the table"
+    )
+    if ours is not None:
+        remedy = None  # it has its own
+    elif condition.startswith("PATH_NOT_FOUND"):
         remedy = "create the table, or correct path: it is relative to the folder "
         remedy += "where the command runs"
     elif condition == "DATA_SOURCE_NOT_FOUND" or "No suitable driver" in what:

@@ -189,6 +189,10 @@ class Pipeline:
         """All streams that are written, including that of dead letters."""
         return self.sinks + (() if self.dead_letters is None else (self.dead_letters,))
 
+    def shown(self, name: str) -> str:
+        """An id in messages: a part of a step has the id of the step."""
+        return next((one.shown for one in self.steps if one.id == name), name)
+
 
 @dataclass(frozen=True, slots=True)
 class Draft:

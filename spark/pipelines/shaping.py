@@ -32,7 +32,8 @@ def shape_of(pipeline: Pipeline, analysis: Analysis) -> Shape | Problem:
     targets = [sink.rows for sink in pipeline.targets]
     for sink in pipeline.targets:
         if sink.rows in analysis.static:
-            what = f"sink {sink.name!r}: step {sink.rows!r} reads no stream"
+            what = f"sink {sink.name!r}: step {pipeline.shown(sink.rows)!r} "
+            what += "reads no stream"
             hint = "write rows of a stream: a lookup has no batches"
             return Problem("sinks", what, sink.origin, hint)
     trunk = _trunk(pipeline, analysis, targets)
@@ -44,8 +45,11 @@ def shape_of(pipeline: Pipeline, analysis: Analysis) -> Shape | Problem:
         return Problem("sinks", what, pipeline.targets[0].origin, hint)
     loose = stateful_between(analysis, trunk, targets)
     read_again = used_lookups(pipeline, analysis, once=False)
+    kind = ""
+    if loose:
+        kind = f"step {pipeline.shown(loose[0])!r} aggregates, joins or sorts"
     if loose and read_again:
-        what = f"step {loose[0]!r} aggregates, joins or sorts rows with the lookup "
+        what = f"{kind} rows with the lookup "
         what += (
             f"{read_again[0].id!r}, which is read again: it would see one batch only"
         )
@@ -53,8 +57,8 @@ def shape_of(pipeline: Pipeline, analysis: Analysis) -> Shape | Problem:
         return Problem("sql", what, pipeline.targets[0].origin, hint)
     if loose:
         names = " and ".join(repr(sink.name) for sink in pipeline.targets)
-        what = f"the sinks {names} have no common step after {trunk!r}, and step "
-        what += f"{loose[0]!r} aggregates, joins or sorts: it would see one batch only"
+        what = f"the sinks {names} have no common step after {pipeline.shown(trunk)!r}"
+        what += f", and {kind}: it would see one batch only"
         hint = "give one of them a pipeline of its own, which reads the stream too"
         return Problem("sinks", what, pipeline.targets[0].origin, hint)
     if pipeline.dead_letters is None:

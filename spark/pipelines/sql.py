@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JJavaError
@@ -185,7 +186,10 @@ def _sort(draft: Draft, analysis: Analysis) -> set[str]:
             analysis.order = list(TopologicalSorter(reads).static_order())
         except CycleError as error:
             ring = list(reversed(error.args[1]))
-            what = f"is part of a cycle: {' reads '.join(ring)}"
+            # Parts of a step have its id.
+            shown = [name for name, _ in groupby(steps[one].shown for one in ring)]
+            shown = shown if len(shown) > 1 else shown * 2
+            what = f"is part of a cycle: {' reads '.join(shown)}"
             first = next(name for name in steps if name in ring)
             _problem(analysis, steps[first], what)
             looped |= set(ring)
@@ -282,7 +286,7 @@ def _check_columns(rows: DataFrame, step: Step) -> str | None:
         return f"distinct.by: {words_of(error)}"
     for one in step.expectations:
         try:
-            rows.select(F.expr(one.fulfilled))
+            rows.where(one.fulfilled)
         except PySparkException as error:
             return f"expectation {one.name!r}: {words_of(error)}"
     return None

@@ -71,6 +71,20 @@ def test_mistakes_of_expectations_are_named_with_their_place(
     assert str(path) in found[0]
 
 
+@pytest.mark.parametrize("name", ["kept__unchecked", "Kept__Failed_78"])
+def test_ids_of_the_parts_of_steps_are_refused(works: Works, name: str) -> None:
+    works.topic(name)
+    source = f'[[sources]]\nstream = "{name}"\n'
+    lookup = f'[[lookups]]\nid = "{name}"\nformat = "csv"\npath = "x"\n'
+    step = f'[[steps]]\nid = "{name}"\nsql = "select 1"\n'
+    for table in (source, lookup, step):
+        path = works.pipeline(table + STEP.replace("input", "x") + OUT)
+        [problem] = read_pipeline(path).problems
+        assert problem.what.startswith(f"{name!r} ends in '__")
+    path = works.pipeline(step.replace(name, f"{name}_") + OUT)
+    assert not read_pipeline(path).problems
+
+
 @pytest.mark.parametrize(
     ("options", "wrong"),
     [
@@ -167,6 +181,29 @@ def test_columns_that_do_not_exist_are_found_before_the_start(
     with pytest.raises(ConfigError) as caught:
         Pipelines([path]).run(spark)
     assert "there are input, kept, b" in str(caught.value.problems[0])
+
+
+def test_errors_have_the_ids_of_the_file(spark: SparkSession, works: Works) -> None:
+    """The parts of a step with expectations have ids that no user wrote."""
+    rejected = expect("x", "id > 0", "dead-letter", 'on = "kept"\nstream = "other"\n')
+    kept = expect("x", "id > 0", "warn", 'on = "kept"\n')
+    total = '[[steps]]\nid = "n"\nsql = "select count(*) as n from kept"\n'
+    loop = STEP.replace("input", "n") + total
+    itself = STEP.replace("input", "kept")
+    last = STEP.replace("*", "id, row_number() over (order by at) as n")
+    for text, wrong in [
+        (itself + kept, "step 'kept': is part of a cycle: kept reads kept"),
+        (loop + kept, "is part of a cycle: "),
+        (STEP + total + rejected, "common step after 'kept', and step 'n' aggregates"),
+        (last + kept, "step 'kept': "),
+        (STEP + kept.replace("id >", "count(*) >"), "step 'kept': expectation 'x': "),
+        (STEP + kept.replace("id >", "(select 1 from input) >"), "step 'kept': "),
+    ]:
+        with pytest.raises(ConfigError) as caught:
+            Pipelines([works.pipeline(text + OUT)]).run(spark)
+        said = str(caught.value.problems[0])
+        assert wrong in said
+        assert "__" not in said
 
 
 def test_rows_with_values_of_before_are_left_out_within_a_time(

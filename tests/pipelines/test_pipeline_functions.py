@@ -85,6 +85,8 @@ def test_a_function_is_not_imported_unless_that_is_allowed(works: Works) -> None
     assert found.steps[0].inputs == ("input",)
 
 
+# PySpark warns of pandas where a function first names the type of its result.
+@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
 def test_functions_and_queries_are_steps_of_one_pipeline(
     spark: SparkSession, works: Works
 ) -> None:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from streamfactory.cli.validating import _read_sql
 from streamfactory.spark.pipelines.checking import check_draft
 from streamfactory.spark.pipelines.definition import read_pipeline
 from streamfactory.spark.pipelines.running import run_prepared
@@ -169,7 +170,10 @@ def test_what_a_lookup_cannot_do_is_refused_before_the_start(
     union = '[[steps]]\nid = "named"\n'
     union += f"sql = \"select id, '' as name from input union all {STATIC}\"\n"
     static = f"[[steps]]\nid = 'named'\nsql = '{STATIC}'\n"
+    works.topics["prices"].write(id=[1], price=[1.0])
+    works.topic("nowhere")
     missing = lookup(parquet(works.folder / "none.parquet"))
+    absent = lookup(PRICES.replace("prices", "nowhere"))
     unknown = lookup('format = "nosuch"\npath = "x"\n')
     for text, *wrong in [
         (again + JOIN + count, "step 'counted' aggregates", 'set refresh = "once"'),
@@ -179,12 +183,40 @@ def test_what_a_lookup_cannot_do_is_refused_before_the_start(
         (missing + JOIN, "lookup 'customers' of", "none.parquet", "create the table"),
         (unknown + JOIN, "lookup 'customers' of x", "name its package in [spark]"),
         (lookup('stream = "prices"\nkey = "no"\n') + JOIN, "`no`", "name columns of"),
+        (absent + JOIN, "[topic_not_found]", "publish to it"),
     ]:
         with pytest.raises(ConfigError) as caught:
             Pipelines([works.pipeline(text + OUT)]).run(spark)
         said = " ".join(map(str, caught.value.problems))
         assert all(part in said for part in wrong), said
+        assert ("create the table" in said) == (text == missing + JOIN), said
     assert not (works.folder / "checkpoints").exists()
+
+
+def test_validate_reads_the_columns_of_lookups(
+    spark: SparkSession, works: Works
+) -> None:
+    """No stream exists: their columns are those that are declared."""
+    works.topic("declared", options={"schema": "id bigint, name string"})
+    works.topic("ids", options={"schema": "id bigint"})
+    path = table(works.folder, id=[1], name=["a"])
+    source = '[source]\nstream = "ids"\n'
+    column = JOIN.replace("id, name", "id, nam")
+    stream = 'stream = "declared"\nkey = "id"\n'
+    unknown = "columns were not checked: the lookup 'customers' declares none"
+    for of, step, *wrong in [
+        (parquet(path), JOIN),
+        (parquet(path), column, "step 'named': A column, variable, or function"),
+        (parquet(works.folder / "none.parquet"), JOIN, "lookup 'customers' of "),
+        (stream, JOIN),
+        (stream, column, "step 'named': A column, variable, or function"),
+        (PRICES, column, unknown),
+    ]:
+        draft = read_pipeline(works.pipeline(source + lookup(of) + step + OUT))
+        found = _read_sql(spark, draft, sound=not check_draft(draft))
+        assert all(w in one.what for w, one in zip(wrong, found, strict=True))
+        level = "warning" if wrong == [unknown] else "error"
+        assert [one.level for one in found] == [level] * len(wrong)
 
 
 def test_a_table_whose_columns_changed_ends_the_pipeline(
