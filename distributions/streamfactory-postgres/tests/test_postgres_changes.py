@@ -202,6 +202,23 @@ def test_writers_at_once_lose_and_repeat_nothing(
     assert sorted(found) == [*range(90)]
 
 
+def test_the_end_of_the_wal_in_the_middle_of_a_record_is_reached(
+    changes: PostgresChangesHarness, client: Any
+) -> None:
+    """The server writes whole pages of transactions that are not committed."""
+    client.execute(f"CREATE TABLE {changes.topic}_other (word text)")
+    changes.write(0, [1, 2, 3])
+    with changes._server().connect() as other, other.transaction():
+        many = f"INSERT INTO {changes.topic}_other SELECT repeat('x', 900) "
+        other.execute(many + "FROM generate_series(1, 30)")
+        page = "SELECT (pg_current_wal_flush_lsn() - '0/0') % 8192 = 0"
+        wait_until(lambda: client.execute(page).fetchone() == (True,))
+        began = time.monotonic()
+        assert [row["number"] for row in read(changes.properties())] == [1, 2, 3]
+        # The server writes the rest of the record after up to 15 s.
+        assert time.monotonic() - began < 3
+
+
 def test_a_large_transaction_is_read_in_parts(
     changes: PostgresChangesHarness, client: Any
 ) -> None:
