@@ -219,6 +219,26 @@ def test_the_end_of_the_wal_in_the_middle_of_a_record_is_reached(
         assert time.monotonic() - began < 3
 
 
+def test_a_reader_reaches_the_latest_offset_of_its_last_answer(
+    changes: PostgresChangesHarness, client: Any
+) -> None:
+    """WAL of other tables is in it, and moves on without an answer."""
+    client.execute(f"CREATE TABLE {changes.topic}_other (number int)")
+    insert = f"INSERT INTO {changes.topic}_other VALUES (1)"
+    partition = Partition(changes.topic, 0)
+    with opened(changes) as stream:
+        changes.write(0, [1])
+        client.execute(insert)
+        batch = stream.next_batch(timeout=10)
+        assert batch is not None
+        assert batch.latest is not None
+        assert batch.next_offset < batch.latest
+        for _ in range(2):
+            assert following(stream, 0.3) == []
+            assert stream.position[partition] == batch.latest
+            client.execute(insert)
+
+
 def test_a_large_transaction_is_read_in_parts(
     changes: PostgresChangesHarness, client: Any
 ) -> None:
