@@ -9,6 +9,7 @@ from streamfactory.conformance.case import case
 from streamfactory.conformance.cases.administration import (
     ADMINISTRATION,
     check_deletes,
+    made_from_nothing,
     new_schema,
 )
 from streamfactory.conformance.cases.reading import ROWS
@@ -124,7 +125,8 @@ def closing_an_administration_leaves_its_topics(bench: Bench) -> None:
     closed, other = (bench.closing(Admin(bench.configured(**options))) for _ in "ab")
     bench.note(f"create({name!r}), and close, twice")
     count = 1 if bench.traits.single_partition else 2
-    closed.create(schema, count)
+    with made_from_nothing():
+        closed.create(schema, count)
     facts = other.facts()
     closed.close()
     closed.close()

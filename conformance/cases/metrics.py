@@ -85,7 +85,8 @@ def reading_moves_the_metrics_by_what_was_read(bench: Bench) -> None:
 )
 def the_lag_reaches_zero_at_the_end(bench: Bench) -> None:
     """After the last message the lag is 0; if latest is unknown, there is no lag."""
-    bench.create(messages=MESSAGES)
+    number = bench.create(messages=MESSAGES)
+    before = bench.infos()[number].latest
     counted, reader, at = _reading(bench)
     expect(counted.value("read.lag.offsets"), None, "lag before the first fetch")
     rows, lag = 0, None
@@ -95,8 +96,10 @@ def the_lag_reaches_zero_at_the_end(bench: Bench) -> None:
             break
     if lag is None:
         return
-    latest = bench.infos()[reader.partition.id].latest
-    expect(counted.value("read.latest.offset"), latest, "the latest offset")
+    # What is not of the topic may move it, as other tables move the WAL of a database.
+    after, found = bench.infos()[number].latest, counted.value("read.latest.offset")
+    moved = before is not None and after is not None and before <= found <= after
+    expect(found, found if moved else after, "the latest offset")
     expect(counted.value("read.lag.seconds"), 0, "the age of the lag")
 
 

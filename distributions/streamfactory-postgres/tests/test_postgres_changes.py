@@ -202,6 +202,43 @@ def test_writers_at_once_lose_and_repeat_nothing(
     assert sorted(found) == [*range(90)]
 
 
+def test_the_end_of_the_wal_in_the_middle_of_a_record_is_reached(
+    changes: PostgresChangesHarness, client: Any
+) -> None:
+    """The server writes whole pages of transactions that are not committed."""
+    client.execute(f"CREATE TABLE {changes.topic}_other (word text)")
+    changes.write(0, [1, 2, 3])
+    with changes._server().connect() as other, other.transaction():
+        many = f"INSERT INTO {changes.topic}_other SELECT repeat('x', 900) "
+        other.execute(many + "FROM generate_series(1, 30)")
+        page = "SELECT (pg_current_wal_flush_lsn() - '0/0') % 8192 = 0"
+        wait_until(lambda: client.execute(page).fetchone() == (True,))
+        began = time.monotonic()
+        assert [row["number"] for row in read(changes.properties())] == [1, 2, 3]
+        # The server writes the rest of the record after up to 15 s.
+        assert time.monotonic() - began < 3
+
+
+def test_a_reader_reaches_the_latest_offset_of_its_last_answer(
+    changes: PostgresChangesHarness, client: Any
+) -> None:
+    """WAL of other tables is in it, and moves on without an answer."""
+    client.execute(f"CREATE TABLE {changes.topic}_other (number int)")
+    insert = f"INSERT INTO {changes.topic}_other VALUES (1)"
+    partition = Partition(changes.topic, 0)
+    with opened(changes) as stream:
+        changes.write(0, [1])
+        client.execute(insert)
+        batch = stream.next_batch(timeout=10)
+        assert batch is not None
+        assert batch.latest is not None
+        assert batch.next_offset < batch.latest
+        for _ in range(2):
+            assert following(stream, 0.3) == []
+            assert stream.position[partition] == batch.latest
+            client.execute(insert)
+
+
 def test_a_large_transaction_is_read_in_parts(
     changes: PostgresChangesHarness, client: Any
 ) -> None:

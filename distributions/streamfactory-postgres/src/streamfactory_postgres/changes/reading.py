@@ -46,6 +46,7 @@ class ChangesConsumer(spi.PartitionLevelConsumer):
         self._fields = fields
         self._wake = Wake()
         self._slot: slots.Slot | None = None
+        self._latest = 0
         self._snapshot: RangeCopier | None = None
         self._snapshot_schema = pa.schema([])
         self._session: Session | None = None
@@ -58,7 +59,7 @@ class ChangesConsumer(spi.PartitionLevelConsumer):
         known, slot = self._slot, self._look()
         if known is not None and known.incarnation != slot.incarnation:
             self._drop_session()
-            self._snapshot = None
+            self._snapshot, self._latest = None, 0
             return spi.Fetched(None, slot.earliest, incarnation=slot.incarnation)
         if start < slot.begin:
             fetched = self._fetch_snapshot(slot, start, end, limits)
@@ -102,12 +103,13 @@ class ChangesConsumer(spi.PartitionLevelConsumer):
         latest: int | None = None,
         size: int = 0,
     ) -> spi.Fetched:
+        self._latest = offset_of(slot.flushed) if latest is None else latest
         return spi.Fetched(
             rows,
             next_offset,
             offsets,
             state=state if rows is None else None,
-            latest=offset_of(slot.flushed) if latest is None else latest,
+            latest=self._latest,
             held_from=slot.earliest,
             incarnation=slot.incarnation,
             size=size,
@@ -213,9 +215,10 @@ class ChangesConsumer(spi.PartitionLevelConsumer):
             return self._fetched(slot, None, end)
         if session.reached < slot.flushed or not decoder.is_between:
             return self._fetched(slot, None, start, state=None)
-        # WAL of other tables moves on all the time: that is no news for a reader.
+        # WAL of other tables moves on all the time, and by each acknowledgement: that
+        # is no news for a reader, unless an answer had a latest offset behind it.
         is_far = session.reached - lsn_of(start) > _SLACK
-        at = decoder.next_offset if is_far else start
+        at = decoder.next_offset if is_far else max(start, self._latest)
         return self._fetched(slot, None, at, latest=at)
 
     def _release(self, slot: slots.Slot, session: Session) -> None:

@@ -26,6 +26,8 @@ SNAPSHOT_OFFSET: Final = "_streamfactory_row"
 """The column of offsets of a snapshot."""
 _STEP: Final = 256 << 20
 """Bytes of WAL that one statement moves a slot over: the server reads them."""
+_FLUSHED: Final = 10
+"""The column of `fetch_slot` with the end of the WAL."""
 _WARN_EVERY: Final = 60.0
 _MIB: Final = 1 << 20
 
@@ -97,7 +99,7 @@ SELECT s.slot, concat_ws('.', c.system_identifier, d.oid, s.relation, s.origin),
     (extract(epoch FROM s.made) * 1000000)::bigint, s.rows, s.acknowledged,
     (s.advanced - '0/0')::bigint, (r.confirmed_flush_lsn - '0/0')::bigint,
     (r.restart_lsn - '0/0')::bigint, (pg_current_wal_flush_lsn() - '0/0')::bigint,
-    r.wal_status, r.safe_wal_size
+    r.wal_status, r.safe_wal_size, current_setting('wal_block_size')::int
 FROM {slots} s CROSS JOIN pg_control_system() c CROSS JOIN pg_database d
     LEFT JOIN pg_replication_slots r ON r.slot_name = s.slot
 WHERE d.datname = current_database() AND s.relation = to_regclass({table})
@@ -116,12 +118,19 @@ WHERE d.datname = current_database() AND s.relation = to_regclass({table})
         msg = f"PostgreSQL has no slot for changes of table {topic!r}"
         remedy = "create it with `streamfactory topics create`"
         raise spi.TopicNotFound(msg, remedy=remedy)
+    *_, block = found
+    if found[_FLUSHED] % block == 0:
+        # The server writes whole pages of transactions that are not committed: a
+        # record may go on behind this one, and no session gets beyond its beginning.
+        # The server writes the rest with the next commit, or within 15 s.
+        connection.execute("SELECT pg_logical_emit_message(true, 'streamfactory', '')")
+        found = connection.execute(query).fetchone() or found
     return _slot(found, topic)
 
 
 def _slot(found: tuple[Any, ...], topic: str) -> Slot:
     name, incarnation, relation, origin, made, rows, acknowledged = found[:7]
-    advanced, confirmed, restart, flushed, status, safe = found[7:]
+    advanced, confirmed, restart, flushed, status, safe, _ = found[7:]
     if confirmed is None or restart is None or status == "lost":
         why = "was dropped" if status is None else "lost WAL that it needs"
         msg = f"slot {name!r} {why}: changes of table {topic!r} are missing"
