@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from streamfactory.conversion.conform import Conformer
 from streamfactory.spi import MisuseError, StreamTimeout, TopicAdmin, TopicNotFound
+from streamfactory.spi.topics import TO_COMPACT
 from streamfactory.tables.committing import tries
 from streamfactory.tables.datafiles import DataFiles
 from streamfactory.tables.matching import bare
@@ -103,7 +104,7 @@ class TableAdmin(TopicAdmin):
             "files": len(files),
             "bytes": sum(sizes),
             "small files": sum(size < _SMALL for size in sizes),
-            "files to compact": len(to_compact(files)),
+            TO_COMPACT: len(to_compact(files)),
         }
 
     def close(self) -> None:
