@@ -12,6 +12,7 @@ from tests.tables.lakes import ID, DeltaLake, IcebergLake
 import streamfactory
 from streamfactory.cli.doctor import streams
 from streamfactory.spi import MisuseError, Unsupported
+from streamfactory.tables import datafiles
 from streamfactory.wiring.topics.admin import open_admin
 
 if TYPE_CHECKING:
@@ -68,6 +69,20 @@ def test_partitions_are_merged_each_by_itself(lake: Lake) -> None:
     compact(lake)
     assert facts(lake)["files"] == 3
     assert lake.ids() == [1, 2, 3, 4]
+
+
+def test_more_partitions_than_files_may_be_open_are_merged_at_once(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datafiles, "_OPEN", 2)
+    lake.config[f"stream.{lake.kind}.partition.by"] = "p"
+    with lake.sink() as sink:
+        for number in range(2):
+            sink.put({"id": [number] * 3, "p": ["a", "b", "c"]})
+    assert facts(lake)["files"] == 6
+    compact(lake)
+    assert (facts(lake)["files"], facts(lake)["files to compact"]) == (3, 0)
+    assert lake.ids() == [0, 0, 0, 1, 1, 1]
 
 
 def test_a_commit_between_is_kept(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
