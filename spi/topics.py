@@ -21,6 +21,9 @@ LONGEST_NAME: Final = 249
 LEFT_OVER: Final = "left over"
 """Fact of a topic: how many files or folders killed processes left in it."""
 
+TO_COMPACT: Final = "files to compact"
+"""Fact of a topic: how many of its files `TopicAdmin.compact` replaces by fewer."""
+
 
 def topic_name_problem(name: str) -> str | None:
     """Return why a topic name is invalid; None if it is valid.
@@ -118,7 +121,8 @@ class TopicAdmin:
     def facts(self, topic: str) -> Mapping[str, str | int]:
         """Return properties to show with the partitions: files, bytes, writers, ...
 
-        `LEFT_OVER` counts what killed processes left, and `compact` removes.
+        `LEFT_OVER` counts what killed processes left, and `compact` removes;
+        `TO_COMPACT` files that it replaces. ``doctor`` shows both.
         """
         return {}
 

@@ -8,6 +8,7 @@ keys are not read; of others the key columns are.
 from __future__ import annotations
 
 import uuid
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 import numpy as np
@@ -21,6 +22,7 @@ from streamfactory.tables.datafiles import DataFile, DataFiles
 from streamfactory.tables.kept import Kept
 from streamfactory.tables.matching import bare, by_id
 from streamfactory.tables.parquet import open_parquet
+from streamfactory.tables.writable import by_partition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,7 +103,7 @@ class Merge:
         made = DataFiles(table.storage, prefix, seen.schema, seen.partitions)
         fitting, removed = Conformer(bare(seen.schema)), []
         try:
-            for file in live.files:
+            for file in chain.from_iterable(by_partition(live.files).values()):
                 if self._excluded(key, file.piece, live.places):
                     continue
                 numbers = _matching(live.table, file.piece, keys)

@@ -5,19 +5,20 @@ from __future__ import annotations
 import threading
 import uuid
 from abc import abstractmethod
-from collections import defaultdict
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from streamfactory.conversion.conform import Conformer
 from streamfactory.spi import MisuseError, StreamTimeout, TopicAdmin, TopicNotFound
+from streamfactory.spi.topics import TO_COMPACT
 from streamfactory.tables.committing import tries
 from streamfactory.tables.datafiles import DataFiles
 from streamfactory.tables.matching import bare
-from streamfactory.tables.writable import Change, Kind
+from streamfactory.tables.writable import Change, Kind, by_partition
 from streamfactory.tables.writing import columns_of_new
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
 
@@ -103,7 +104,7 @@ class TableAdmin(TopicAdmin):
             "files": len(files),
             "bytes": sum(sizes),
             "small files": sum(size < _SMALL for size in sizes),
-            "files to compact": len(to_compact(files)),
+            TO_COMPACT: len(to_compact(files)),
         }
 
     def close(self) -> None:
@@ -115,12 +116,15 @@ class TableAdmin(TopicAdmin):
     def _copied(
         self, seen: Seen, live: Live, files: Sequence[LiveFile]
     ) -> list[DataFile]:
-        """The rows of files, in fewer files."""
+        """The rows of files, in fewer files.
+
+        A partition at a time: only some files can be open at once.
+        """
         prefix = f"part-00000-{uuid.uuid4().hex}"
         made = DataFiles(self._table.storage, prefix, seen.schema, seen.partitions)
         fitting = Conformer(bare(seen.schema))
         try:
-            for file in files:
+            for file in chain.from_iterable(by_partition(files).values()):
                 for chunk in live.table.read(file.piece, 0, None, _COPIED):
                     made.add(fitting.conform(chunk.rows))
             return made.finish()
@@ -135,9 +139,6 @@ def to_compact(files: Sequence[LiveFile]) -> list[LiveFile]:
     Those of a partition that has several small ones, and those with rows that are
     marked as deleted.
     """
-    small: dict[Hashable, list[LiveFile]] = defaultdict(list)
-    for one in files:
-        if (one.piece.size or 0) < _SMALL:
-            small[one.partition].append(one)
+    small = by_partition(one for one in files if (one.piece.size or 0) < _SMALL)
     merged = {id(one) for found in small.values() if len(found) > 1 for one in found}
     return [one for one in files if one.is_marked or id(one) in merged]

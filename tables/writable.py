@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -50,6 +51,14 @@ class LiveFile(NamedTuple):
     partition: Hashable
     is_marked: bool = False
     """Whether rows of it are marked as deleted."""
+
+
+def by_partition(files: Iterable[LiveFile]) -> Mapping[Hashable, list[LiveFile]]:
+    """The files of each partition, in their order."""
+    found: dict[Hashable, list[LiveFile]] = defaultdict(list)
+    for one in files:
+        found[one.partition].append(one)
+    return found
 
 
 class Live(NamedTuple):

@@ -13,7 +13,7 @@ from streamfactory.cli.results import count
 from streamfactory.spi import ConfigError, StreamError, TopicNotFound
 from streamfactory.spi.hooks import BACKENDS, DECODERS
 from streamfactory.spi.references import has_reference
-from streamfactory.spi.topics import LEFT_OVER
+from streamfactory.spi.topics import LEFT_OVER, TO_COMPACT
 from streamfactory.wiring.config.catalogue import ENVIRONMENT, Catalogue
 from streamfactory.wiring.core.guard import looking_once
 from streamfactory.wiring.plugins.manager import default_manager
@@ -30,6 +30,8 @@ _AT_ONCE: Final = 8
 """Streams that are checked concurrently: one that hangs delays no other."""
 _FOLDERS: Final = ("checkpoint.location", "spool.path")
 """Options that name folders which this machine writes."""
+_MANY: Final = 100
+"""Files to merge from which on a warning is due: each costs readers a request."""
 
 
 def stream_findings(
@@ -107,20 +109,28 @@ def _checked(printer: Printer, catalogue: Catalogue, target: str) -> list[Findin
         for one in result.warnings
     ]
     definition = catalogue.one(target)
-    return [*found, *_left_over(target, definition), *_folders(target, definition)]
+    return [*found, *_upkeep(target, definition), *_folders(target, definition)]
 
 
-def _left_over(target: str, definition: StreamDefinition) -> Iterator[Finding]:
-    """What killed processes left in the topic of a stream that can be read."""
+def _upkeep(target: str, definition: StreamDefinition) -> Iterator[Finding]:
+    """What a compaction of the stream's topic removes or merges."""
     try:
         with open_admin(definition) as admin:
-            found = admin.facts().get(LEFT_OVER, 0)
+            facts = admin.facts()
     except StreamError:
         return  # its type has no administration, or it shows nothing to readers
-    if found:
-        what = f"killed processes left {int(found)} files or folders"
-        remedy = f"run: streamfactory topics compact {target}"
+    remedy = f"run: streamfactory topics compact {target}"
+    if left := int(facts.get(LEFT_OVER, 0)):
+        what = f"killed processes left {left} files or folders"
         yield Finding("stream", target, WARNING, what, remedy)
+    if TO_COMPACT in facts:
+        many = int(facts[TO_COMPACT])
+        what = f"{facts['files']:,} files of {facts['bytes']:,} bytes, "
+        what += f"of which {many:,} can be merged"
+        if many < _MANY:
+            yield Finding("stream", target, OK, what)
+        else:
+            yield Finding("stream", target, WARNING, what, remedy)
 
 
 def _folders(target: str, definition: StreamDefinition) -> Iterator[Finding]:

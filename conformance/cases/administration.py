@@ -71,6 +71,7 @@ def topics_are_created_grown_and_deleted(bench: Bench) -> None:
 )
 def operations_on_an_unknown_topic_are_refused(bench: Bench) -> None:
     """What is done to a topic that is not there, or was deleted, is TopicNotFound."""
+    check_deletes(bench)
     bench.create()
     name = f"{bench.topic}-made"
     operations = {"grow": (5,), "truncate": ({0: 1},), "facts": (), "delete": ()}
@@ -117,6 +118,7 @@ def topics_do_not_shrink(bench: Bench) -> None:
 )
 def a_commit_into_a_deleted_topic_is_no_success(bench: Bench) -> None:
     """Rows written into a topic that was deleted are not reported as stored."""
+    check_deletes(bench)
     bench.create()
     sink = bench.sink()
     messages = stage(bench, sink, 0, [[1, 2, 3]])

@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from tests.proving.commands import command_of
 from tests.tables.lakes import ID, DeltaLake, IcebergLake
 
 import streamfactory
+from streamfactory.cli.doctor import streams
 from streamfactory.spi import MisuseError, Unsupported
+from streamfactory.tables import datafiles
 from streamfactory.wiring.topics.admin import open_admin
 
 if TYPE_CHECKING:
@@ -68,6 +71,20 @@ def test_partitions_are_merged_each_by_itself(lake: Lake) -> None:
     assert lake.ids() == [1, 2, 3, 4]
 
 
+def test_more_partitions_than_files_may_be_open_are_merged_at_once(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datafiles, "_OPEN", 2)
+    lake.config[f"stream.{lake.kind}.partition.by"] = "p"
+    with lake.sink() as sink:
+        for number in range(2):
+            sink.put({"id": [number] * 3, "p": ["a", "b", "c"]})
+    assert facts(lake)["files"] == 6
+    compact(lake)
+    assert (facts(lake)["files"], facts(lake)["files to compact"]) == (3, 0)
+    assert lake.ids() == [0, 0, 0, 1, 1, 1]
+
+
 def test_a_commit_between_is_kept(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     with lake.sink() as sink:
         sink.put({"id": [1]})
@@ -116,3 +133,27 @@ def test_a_delta_table_that_is_only_read_has_no_facts(tmp_path: Path) -> None:
     assert facts(lake) == {}
     with pytest.raises(Unsupported, match="check constraints"):
         compact(lake)
+
+
+def test_doctor_counts_the_files_and_warns_of_many_that_can_be_merged(
+    lake: Lake,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with lake.sink() as sink:
+        for number in range(3):
+            sink.put({"id": [number]}, writer_id="w")
+    lines = [f'"{key}" = "{text}"' for key, text in lake.config.items()]
+    (tmp_path / "orders.toml").write_text("\n".join(["[properties]", *lines]))
+    monkeypatch.setenv("STREAMFACTORY_STREAMS", str(tmp_path))
+    command = command_of(capsys)
+    out = command("doctor", "orders").out
+    assert f"3 files of {facts(lake)['bytes']:,} bytes, of which 3 can be" in out
+    assert "topics compact" not in out
+    monkeypatch.setattr(streams, "_MANY", 3)
+    assert "run: streamfactory topics compact orders" in command("doctor", "orders").out
+    assert command("topics", "compact", "orders").status == 0
+    out = command("doctor", "orders").out
+    assert "1 files of " in out
+    assert "topics compact" not in out
