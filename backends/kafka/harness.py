@@ -13,7 +13,13 @@ from contextlib import closing
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its stubs
     AdminClient,
     NewPartitions,
@@ -36,6 +42,15 @@ _PAUSE: Final = "20"
 _WAIT: Final = "10"
 """Milliseconds of a fetch without result. It delays readers that seek and the report
 of a partition's end."""
+
+
+def _unless_gone(deleted: Any) -> None:
+    """Wait until a topic is deleted, which may have been done before."""
+    try:
+        deleted.result(_TIMEOUT)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise
 
 
 class KafkaHarness:
@@ -160,7 +175,7 @@ class KafkaHarness:
         made, self._made = self._made, []
         if made:
             for deleted in self._admin.delete_topics(sorted(set(made))).values():
-                deleted.result(_TIMEOUT)
+                _unless_gone(deleted)
         # Dropping the last reference is what closes these clients.
         self.__dict__.pop("_admin", None)
         self._forget_producer()

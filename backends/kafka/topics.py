@@ -82,6 +82,7 @@ class KafkaTopicAdmin(TopicAdmin):
         self._await(topic, lambda found: found >= partitions)
 
     def truncate(self, topic: str, before: Mapping[int, int]) -> None:
+        self._described(topic)  # without it the client looks for leaders in vain
         places = [TopicPartition(topic, number, at) for number, at in before.items()]
         self._call(
             f"topic {topic!r} cannot be truncated",
