@@ -93,6 +93,17 @@ def test_what_is_not_surely_good_is_left_with_nothing_of_it(
     assert [row["s"] for row in rows] == ["x", "x"]
 
 
+def test_control_characters_are_found_wherever_they_are(compiled: Core) -> None:
+    around = [(at, 17 - at) for at in range(18)]  # words of 8 bytes, and what is left
+    bad = [
+        b'{"s":"' + b"a" * before + bytes([code]) + b"a" * behind + b'"}'
+        for code in range(0x20)
+        for before, behind in around
+    ]
+    good = b'{"s":"' + b" " * 18 + b'"}'
+    assert parse(compiled, *bad, good)[0] == [*range(len(bad))]
+
+
 def test_fields_that_lack_or_are_undeclared_are_left_where_they_matter(
     compiled: Core,
 ) -> None:
