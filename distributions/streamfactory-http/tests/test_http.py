@@ -191,8 +191,28 @@ def test_a_redirect_is_not_followed(endpoint: Endpoint) -> None:
 
 @pytest.mark.parametrize("url", ["ftp://a/", "http://", "http://u:p@h/", "http://h:x/"])
 def test_urls_are_checked(url: str) -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError, match=r"stream\.http\.url"):
         streamfactory.open_sink({"streamType": "http", "stream.http.url": url})
+
+
+@pytest.mark.parametrize(
+    ("url", "warned"),
+    [
+        # The warning is logged once in a process.
+        *[("HTTP://10.0.0.1/", True), ("https://example.org/", False)],
+        ("http://127.0.0.1:8000/", False),
+        *[("http://localhost/", False), ("http://[::1]/", False)],
+    ],
+)
+def test_a_token_leaves_the_machine_encrypted_or_with_a_warning(
+    url: str, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = {
+        **{"streamType": "http", "stream.http.url": url, "stream.http.token": "t"},
+        "stream.http.decoder.class.name": "raw",
+    }
+    streamfactory.open_sink({**given, "writer.id": "w"}).close()
+    assert ("sent without encryption" in caplog.text) == warned
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import httpx
 from streamfactory import spi
+from streamfactory.spi.addresses import is_loopback
 
 from streamfactory_http.options import OPTIONS
 from streamfactory_http.reading import HttpConsumerFactory
@@ -17,9 +19,12 @@ def check_options(
     config: spi.StreamConfig, role: spi.Role | None
 ) -> Iterator[spi.Problem]:
     """Rules over several options."""
-    if config.given("ca.file") and str(config["url"]).startswith("http:"):
+    url = urlsplit(config["url"])
+    if url.scheme != "http":
+        return
+    if config.given("ca.file"):
         yield config.problem("ca.file", "has no effect with http:", level="warning")
-    if config.given("token") and str(config["url"]).startswith("http:"):
+    if config.given("token") and not is_loopback(url.hostname or ""):
         what = "is sent without encryption: use https"
         yield config.problem("token", what, level="warning")
 
