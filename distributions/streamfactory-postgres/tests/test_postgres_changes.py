@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +15,6 @@ from typing import Any
 
 import pytest
 import streamfactory
-from streamfactory.cli.main import run
 from streamfactory.spi import (
     CorruptData,
     DataLossError,
@@ -105,7 +106,10 @@ def topics(
     given = {**changes.properties(), **{f"{PREFIX}.{k}": v for k, v in more.items()}}
     lines = [f"{json.dumps(k)} = {json.dumps(v)}\n" for k, v in given.items()]
     path.write_text("[properties]\n" + "".join(lines))
-    return run(["topics", verb, str(path), *(["--yes"] if verb == "delete" else [])])
+    command = [sys.executable, "-m", "streamfactory", "topics", verb, str(path)]
+    return subprocess.run(
+        [*command, *(["--yes"] if verb == "delete" else [])]
+    ).returncode
 
 
 def replace(changes: PostgresChangesHarness, client: Any, columns: str) -> None:
