@@ -45,6 +45,7 @@ CHANGES = {
     "no ability: fetch_topics",
     "streams of the type have one partition",
     "the type cannot be written",
+    "truncation is not supported",
 }
 
 
