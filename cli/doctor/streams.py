@@ -125,7 +125,8 @@ def _upkeep(target: str, definition: StreamDefinition) -> Iterator[Finding]:
         yield Finding("stream", target, WARNING, what, remedy)
     if TO_COMPACT in facts:
         many = int(facts[TO_COMPACT])
-        what = f"{facts['files']:,} files of {facts['bytes']:,} bytes, "
+        files = count(int(facts["files"]), "file")
+        what = f"{files} of {facts['bytes']:,} bytes, "
         what += f"of which {many:,} can be merged"
         if many < _MANY:
             yield Finding("stream", target, OK, what)

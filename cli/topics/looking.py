@@ -15,7 +15,7 @@ from streamfactory.cli.topics.columns import (
     schema_lines,
     unknown_schema,
 )
-from streamfactory.spi import SchemaUnknown
+from streamfactory.spi import SchemaUnknown, Unsupported
 from streamfactory.wiring.core.plain import total
 from streamfactory.wiring.reading.waiting import waiting_text
 
@@ -158,6 +158,10 @@ def _topic_lines(document: Document) -> Iterator[str]:
 def rows_of(infos: Iterable[PartitionInfo], metadata: Metadata) -> int | None:
     """Rows that are available, of all partitions; None if one is unknown.
 
-    A little more where some offsets hold no row.
+    A little more where some offsets hold no row. Those of a table that was changed by
+    key are unknown where its format keeps no changes: they cannot be read as a stream.
     """
-    return total(metadata.behind(info, info.earliest) for info in infos)
+    try:
+        return total(metadata.behind(info, info.earliest) for info in infos)
+    except Unsupported:
+        return None

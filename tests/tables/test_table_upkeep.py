@@ -37,6 +37,15 @@ def compact(lake: Lake) -> None:
         admin.compact()
 
 
+def named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, config: dict[str, str]
+) -> None:
+    """Make a stream the definition ``orders`` of a catalogue."""
+    lines = [f'"{key}" = "{text}"' for key, text in config.items()]
+    (folder / "orders.toml").write_text("\n".join(["[properties]", *lines]))
+    monkeypatch.setenv("STREAMFACTORY_STREAMS", str(folder))
+
+
 def test_small_files_are_merged_and_no_row_changes(lake: Lake) -> None:
     with lake.sink() as sink:
         for number in range(5):
@@ -126,6 +135,22 @@ def test_a_table_is_created_once(lake: Lake) -> None:
     assert lake.ids() == [1]
 
 
+def test_a_table_that_was_changed_by_key_is_shown(
+    lake: Lake,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    keyed = {**lake.config, "producer.key.columns": "id"}
+    with streamfactory.open_sink(keyed) as sink:
+        for _ in range(2):
+            sink.put({"id": [1]}, writer_id="w")
+    named(tmp_path, monkeypatch, keyed)
+    shown = command_of(capsys)("topics", "show", "orders")
+    assert shown.status == 0
+    assert "files to compact" in shown.out
+
+
 def test_a_delta_table_that_is_only_read_has_no_facts(tmp_path: Path) -> None:
     lake = DeltaLake(tmp_path)
     lake.create(ID)
@@ -144,9 +169,7 @@ def test_doctor_counts_the_files_and_warns_of_many_that_can_be_merged(
     with lake.sink() as sink:
         for number in range(3):
             sink.put({"id": [number]}, writer_id="w")
-    lines = [f'"{key}" = "{text}"' for key, text in lake.config.items()]
-    (tmp_path / "orders.toml").write_text("\n".join(["[properties]", *lines]))
-    monkeypatch.setenv("STREAMFACTORY_STREAMS", str(tmp_path))
+    named(tmp_path, monkeypatch, lake.config)
     command = command_of(capsys)
     out = command("doctor", "orders").out
     assert f"3 files of {facts(lake)['bytes']:,} bytes, of which 3 can be" in out
@@ -155,5 +178,5 @@ def test_doctor_counts_the_files_and_warns_of_many_that_can_be_merged(
     assert "run: streamfactory topics compact orders" in command("doctor", "orders").out
     assert command("topics", "compact", "orders").status == 0
     out = command("doctor", "orders").out
-    assert "1 files of " in out
+    assert "1 file of " in out
     assert "topics compact" not in out
