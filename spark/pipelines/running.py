@@ -230,8 +230,8 @@ class _Run:
             )
         for expectation, rows in batch.expectations.items():
             if rows:
-                what = "pipeline %r, batch %d: %d rows do not fulfil expectation %r"
-                log.warning(what, name, batch.batch, rows, expectation)
+                what = "pipeline %r, batch %d: rows that do not fulfil %r: %d"
+                log.warning(what, name, batch.batch, expectation, rows)
         self.on_batch(batch)
         self._call_hook(batch)
         if prepared.building.pins_end:
