@@ -159,13 +159,13 @@ def readings(
         for position, source in zip(positions, sources, strict=True):
             yield Reading("pipeline", _name(located), position, source)
         return
-    if is_folder(Path(target)):
-        msg = f"{target} is a folder, not a stream, pipeline or group"
-        remedy = "use `streamfactory checkpoint lag` for a folder of checkpoints"
-        raise MisuseError(msg, remedy=remedy)
     try:
         definition = catalogue.one(target)
     except UnknownStream as error:
+        if is_folder(Path(target)):
+            msg = f"{target} is a folder, not a stream, pipeline or group"
+            remedy = "use `streamfactory checkpoint lag` for a folder of checkpoints"
+            raise MisuseError(msg, remedy=remedy) from error
         yield from _of_group(stack, target, error, add_mask, catalogue, quiet=quiet)
         return
     yield from _groups(stack, definition, [], add_mask, quiet=quiet)

@@ -110,6 +110,19 @@ def test_lag_is_that_of_all_groups_and_pipelines_at_once(
     ]
 
 
+def test_a_folder_named_like_a_stream_does_not_hide_it(
+    program: Command, topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = grouped(topic, tmp_path, tmp_path / "configs" / "streams")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / stream.stem).mkdir()
+    assert "billing" in program("lag", stream.stem).out
+    (tmp_path / "other").mkdir()
+    found = program("lag", "other")
+    assert found.status == 2
+    assert "other is a folder, not a stream" in found.out + found.err
+
+
 def test_one_target_that_fails_hides_no_other(
     program: Command, topic: Topic, tmp_path: Path
 ) -> None:
