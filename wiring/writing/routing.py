@@ -174,9 +174,10 @@ class Router:
     def key_of(self, parcel: Parcel) -> pa.Array | None:
         """Return the key that determines the partition of each row.
 
-        None if there is none. Binary; integers as they are where the compiled core makes
-        their texts; a dictionary of either where keys repeat. `plain` makes binary of
-        each.
+        None if there is none.
+
+        Binary; integers as they are where the compiled core makes their texts; or a
+        dictionary of either where keys repeat. `plain` makes binary of each.
 
         Raises:
             SchemaMismatch: permanent; a key column is missing, or cannot be a key.
