@@ -34,8 +34,8 @@ end
 """A shell that starts and stops the server as it reads, and ends it with this process,
 however that ends.
 
-It leads a session of its own. Otherwise Ctrl-C in a terminal would end the shell alone: a
-shell starts programs in the background so that they ignore that signal."""
+It leads a session of its own. Otherwise Ctrl-C in a terminal would end the shell alone:
+a shell starts programs in the background so that they ignore that signal."""
 _LOOK: Final = 0.01
 """Seconds between two looks at whether a server answers."""
 _SHOWN: Final = 2000
