@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,7 @@ from streamfactory.spi import ConfigError
 from streamfactory.spi.references import FOLDERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from streamfactory.cli.printing import Printer
     from streamfactory.conformance.case import Case
@@ -129,99 +129,137 @@ log = logging.getLogger("streamfactory")
 )
 @json_flag
 @click.pass_obj
-def conformance_command(
-    printer: Printer,
-    *,
-    type_name: str | None,
-    decoder: str | None,
-    config: str | None,
-    harness: str | None,
-    only: Sequence[str],
-    benchmark: bool,
-    quick: bool,
-    seed: int,
-    time_limit: float,
-    form: str,
-    output: Path | None,
-    mutate: int | None,
-    mutate_limit: float,
-    more: Sequence[str],
-    equivalents: Path | None,
-    waivers: Path | None,
-) -> Status:
+def conformance_command(printer: Printer, /, **options: Any) -> Status:
     """Prove the backend of a stream TYPE, or a decoder.
 
     Runs every case that the claims of the backend and the abilities of its harness
     allow. A case that they exclude is skipped, and says by which. Status 1 where a case
     failed, or a waiver is expired or stale.
     """
-    of_types = {
-        "--config": config is not None,
-        "--benchmark": benchmark,
-        "--mutate": mutate is not None,
-    }
-    _refuse_combinations(type_name, decoder, of_types)
-    name = str(type_name or decoder).lower()
+    request = _Request(**options)
+    request.refuse_combinations()
     # Harnesses refer to secrets in the folders of cases.
     os.environ.setdefault(FOLDERS, tempfile.gettempdir())
-    if harness is not None or more:
+    if request.harness is not None or request.more:
         # A console script does not look where it is started; `python -m` does.
         sys.path.append(str(Path.cwd()))
-    if benchmark:
-        return _measured(printer, name, harness)
-    if mutate is not None:
-        backend = _backend(name, harness, config)
-        left = _waived(waivers, all_cases())
-        chosen = [
-            c
-            for c in _chosen(all_cases(), only)
-            if c.name not in left and not (quick and c.slow)
-        ]
-        named = () if equivalents is None else read_equivalents(equivalents)
-        limits = (mutate, seed, time_limit, mutate_limit)
-        others = {path: _backend(name, path, config) for path in more}
-        plan = Plan(backend, chosen, harness, *limits, named, others)
-        return mutated(printer, plan)
-    everything: list[Case[Any]]
-    subject: Provable[Any]
-    if decoder is not None:
-        everything, subject = [*decoder_cases()], find_decoder(name, harness)
-    else:
-        everything, subject = [*all_cases()], _backend(name, harness, config)
-    cases = _chosen(everything, only)
-    known = _waived(waivers, everything)
-    target = ["--decoder", subject.name] if decoder is not None else [subject.name]
-    started = time.monotonic()
-    with quiet_log():
-        announced = _announced(cases, printer)
-        results = run(
-            subject, cases=announced, quick=quick, seed=seed, time_limit=time_limit
+    if request.benchmark:
+        return _measured(printer, request.name, request.harness)
+    if request.mutate is not None:
+        return mutated(printer, request.plan(request.mutate))
+    return _proved(printer, request)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    """The options of the command, each by its name there."""
+
+    type_name: str | None
+    decoder: str | None
+    config: str | None
+    harness: str | None
+    only: Sequence[str]
+    benchmark: bool
+    quick: bool
+    seed: int
+    time_limit: float
+    form: str
+    output: Path | None
+    mutate: int | None
+    mutate_limit: float
+    more: Sequence[str]
+    equivalents: Path | None
+    waivers: Path | None
+
+    @property
+    def name(self) -> str:
+        """Name of the stream type, or of the decoder."""
+        return str(self.type_name or self.decoder).lower()
+
+    def refuse_combinations(self) -> None:
+        """Raise a usage error unless the subject and its options fit together."""
+        if (self.type_name is None) == (self.decoder is None):
+            msg = "Give a stream TYPE, or --decoder NAME."
+            raise click.UsageError(msg)
+        of_types = {
+            "--config": self.config is not None,
+            "--benchmark": self.benchmark,
+            "--mutate": self.mutate is not None,
+        }
+        for option, given in of_types.items():
+            if given and self.decoder is not None:
+                msg = f"{option} is for stream types."
+                raise click.UsageError(msg)
+
+    def backend(self, harness: str | None) -> Subject:
+        """The backend with a harness, and the properties of the configuration."""
+        subject = find_subject(self.name, harness)
+        path = self.config
+        overrides = {} if path is None else _properties(path, subject.name)
+        return replace(subject, overrides=overrides)
+
+    def chosen(self, cases: Sequence[Case[Any]]) -> list[Case[Any]]:
+        """Those of the cases that are to be run."""
+        for pattern in self.only:
+            if not any(_matches(case, pattern) for case in cases):
+                there = count(len(cases), "case")
+                msg = f"no case matches {pattern!r}; there are {there}."
+                raise click.BadParameter(msg, param_hint="'--only'")
+        only = self.only
+        return [c for c in cases if not only or any(_matches(c, p) for p in only)]
+
+    def waived(self, cases: Iterable[Case[Any]]) -> dict[str, Waiver]:
+        """The waivers of the file, by case; none without a file."""
+        path, names = self.waivers, {case.name for case in cases}
+        return {} if path is None else read_waivers(path, names)
+
+    def plan(self, mutants: int) -> Plan:
+        """The plan of so many mutants."""
+        cases, named = [*all_cases()], self.equivalents
+        left = self.waived(cases)
+        return Plan(
+            self.backend(self.harness),
+            [
+                case
+                for case in self.chosen(cases)
+                if case.name not in left and not (self.quick and case.slow)
+            ],
+            self.harness,
+            count=mutants,
+            seed=self.seed,
+            time_limit=self.time_limit,
+            seconds=self.mutate_limit,
+            equivalents=() if named is None else read_equivalents(named),
+            more={path: self.backend(path) for path in self.more},
         )
-        found = tuple(waived(results, known))
+
+
+def _proved(printer: Printer, request: _Request) -> Status:
+    cases: list[Case[Any]]
+    subject: Provable[Any]
+    if request.decoder is not None:
+        cases = [*decoder_cases()]
+        subject = find_decoder(request.name, request.harness)
+        target = ["--decoder", subject.name]
+    else:
+        cases, subject = [*all_cases()], request.backend(request.harness)
+        target = [subject.name]
+    chosen, waivers = request.chosen(cases), request.waived(cases)
+    seed, started = request.seed, time.monotonic()
+    with quiet_log():
+        results = run(
+            subject,
+            cases=_announced(chosen, printer),
+            quick=request.quick,
+            seed=seed,
+            time_limit=request.time_limit,
+        )
+        found = tuple(waived(results, waivers))
     printer.progress("")
     seconds = time.monotonic() - started
-    command = _again(target, config, harness, seed)
+    command = _again(target, request.config, request.harness, seed)
     report = Report(subject.name, found, seconds, seed, command, subject.claims)
-    return _shown(printer, report, form, output)
-
-
-def _refuse_combinations(
-    type_name: str | None, decoder: str | None, of_types: Mapping[str, bool]
-) -> None:
-    """Raise a usage error unless the subject and its options fit together.
-
-    Args:
-        type_name: The stream type, if given.
-        decoder: The decoder, if given.
-        of_types: Options for stream types only; whether each is given.
-    """
-    if (type_name is None) == (decoder is None):
-        msg = "Give a stream TYPE, or --decoder NAME."
-        raise click.UsageError(msg)
-    for option, given in of_types.items():
-        if given and decoder is not None:
-            msg = f"{option} is for stream types."
-            raise click.UsageError(msg)
+    return _shown(printer, report, request.form, request.output)
 
 
 def _measured(printer: Printer, name: str, harness: str | None) -> Status:
@@ -240,20 +278,6 @@ def _measured(printer: Printer, name: str, harness: str | None) -> Status:
     lines = [f"{name}: measured on this machine, now", *table(rows, indent="  ")]
     printer.show({"type": name, "figures": figures}, lines)
     return Status.FINE
-
-
-def _backend(name: str, harness: str | None, config: str | None) -> Subject:
-    subject = find_subject(name, harness)
-    overrides = {} if config is None else _properties(config, subject.name)
-    return replace(subject, overrides=overrides)
-
-
-def _chosen(cases: Sequence[Case[Any]], only: Sequence[str]) -> list[Case[Any]]:
-    for pattern in only:
-        if not any(_matches(case, pattern) for case in cases):
-            msg = f"no case matches {pattern!r}; there are {count(len(cases), 'case')}."
-            raise click.BadParameter(msg, param_hint="'--only'")
-    return [c for c in cases if not only or any(_matches(c, p) for p in only)]
 
 
 def _matches(case: Case[Any], pattern: str) -> bool:
@@ -294,11 +318,6 @@ def quiet_log() -> Iterator[None]:
     finally:
         for handler, level in levels:
             handler.setLevel(level)
-
-
-def _waived(path: Path | None, cases: Iterable[Case[Any]]) -> dict[str, Waiver]:
-    """The waivers of a file, by case; none where there is no file."""
-    return {} if path is None else read_waivers(path, {case.name for case in cases})
 
 
 def _shown(printer: Printer, report: Report, form: str, output: Path | None) -> Status:

@@ -227,7 +227,7 @@ class PackageCopy:
             shutil.copytree(source, target, ignore=ignored)
         else:
             shutil.copy(source, target)
-        self._harness = folder.joinpath(*plan.subject.harness.__module__.split("."))
+        self._harnesses = [s.harness for s in (plan.subject, *plan.more.values())]
         self._files = sorted({file for name in modules for file in self._of(name)})
 
     def mutants(self, *examined: Examined) -> list[Mutant]:
@@ -332,18 +332,18 @@ class PackageCopy:
     def _of(self, module: str) -> list[Path]:
         """Files with the modules of the package around a module."""
         path = self._root.joinpath(*module.split("."))
-        package = path.parent
+        package = path if path.is_dir() else path.parent
         if package == self._root:
             return [path.with_suffix(".py")]
         return sorted(package.rglob("*.py"))
 
     def _of_harness(self, file: Path, mutation: Mutation) -> bool:
-        """Whether a change is one of the harness, which is not under test."""
-        if file.with_suffix("") != self._harness:
-            return False
-        shared = self._root.joinpath(*_modules(self._plan.subject)[0].split("."))
-        name = self._plan.subject.harness.__name__
-        return shared != self._harness or mutation.where.split(".")[0] == name
+        """Whether a change is one of a harness, which is not under test."""
+        path = file.relative_to(self._root).with_suffix("")
+        module = ".".join(path.parts).removesuffix(".__init__")
+        names = [h.__name__ for h in self._harnesses if h.__module__ == module]
+        shared = module == _modules(self._plan.subject)[0]
+        return mutation.where.split(".")[0] in names if shared else bool(names)
 
     def _mutant(
         self, file: Path, mutation: Mutation, examined: Sequence[Examined]

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _SUPERVISOR: Final = """
-stop=$1; shift
-end() { kill -s "$stop" $!; wait $!; }
+stop=$1; server=; shift
+end() { [ -z "$server" ] || { kill -s "$stop" "$server"; wait "$server"; server=; }; }
 while read -r word; do
   if [ "$word" = start ]; then
     "$@" >>server.log 2>&1 &
-    echo $!
+    server=$!
+    echo "$server"
   else
     end
     echo stopped
@@ -31,7 +32,10 @@ done
 end
 """
 """A shell that starts and stops the server as it reads, and ends it with this process,
-however that ends."""
+however that ends.
+
+It leads a session of its own. Otherwise Ctrl-C in a terminal would end the shell alone:
+a shell starts programs in the background so that they ignore that signal."""
 _LOOK: Final = 0.01
 """Seconds between two looks at whether a server answers."""
 _SHOWN: Final = 2000
@@ -126,7 +130,15 @@ class LocalServer:
 
         Raises:
             RuntimeError: It does not answer in time, or another program has its port.
+                It is closed.
         """
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self) -> None:
         if self._shell is not None:
             self._launch(self._shell)
             if not self._await():
@@ -153,7 +165,9 @@ class LocalServer:
             msg = "the server was not started"
             raise RuntimeError(msg)
         if self._exchange(self._shell, "stop") is None:
-            self._kill()
+            # The shell has not waited for it: its id is no other process's.
+            with suppress(ProcessLookupError):
+                os.kill(self._server, signal.SIGKILL)
             self._read(self._shell)  # the answer that was late
             raise RuntimeError(self._late("end"))
 
@@ -165,7 +179,7 @@ class LocalServer:
         try:
             shell.communicate(timeout=self._timeout)
         except subprocess.TimeoutExpired:
-            self._kill()
+            os.killpg(shell.pid, signal.SIGKILL)
             shell.communicate()
 
     def _supervise(self, command: Sequence[str]) -> subprocess.Popen[str]:
@@ -180,13 +194,17 @@ class LocalServer:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,
             user=user,
             group=group,
             extra_groups=None if group is None else (),
         )
 
     def _launch(self, shell: subprocess.Popen[str]) -> None:
-        self._server = int(self._exchange(shell, "start") or 0)
+        answer = self._exchange(shell, "start")
+        if not answer:
+            raise RuntimeError(self._late("start"))
+        self._server = int(answer)
 
     def _exchange(self, shell: subprocess.Popen[str], word: str) -> str | None:
         """What the shell answers to a word; None if it does not in time."""
@@ -199,11 +217,6 @@ class LocalServer:
         assert shell.stdout is not None
         ready, _, _ = select.select([shell.stdout], [], [], self._timeout)
         return shell.stdout.readline() if ready else None
-
-    def _kill(self) -> None:
-        # The shell has not waited for it: its id is no other process's.
-        with suppress(ProcessLookupError):
-            os.kill(self._server, signal.SIGKILL)
 
     def _await(self) -> bool:
         """Wait until it answers; False where its port is taken.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -163,6 +164,19 @@ def test_a_mutant_is_tried_with_the_cases_of_each_harness(
     assert behind.reached_by == len(QUICK)
     assert copy.attempt(behind, other).caught_by is None
     assert copy.attempt(behind, other, examined).caught_by in QUICK
+
+
+def test_no_harness_is_changed(plan: Plan, tmp_path: Path) -> None:
+    """Also not a further one, here beside the factories."""
+    copy = PackageCopy(plan, tmp_path)
+    classes = {m.mutation.where.partition(".")[0] for m in copy.mutants()}
+    assert classes >= {"LinesConsumer", "LinesMetadata"}
+    beside = replace(plan.subject, harness=import_module("lines").LinesMetadata)
+    more = replace(plan, more={"lines:LinesMetadata": beside})
+    found = PackageCopy(more, tmp_path).mutants()
+    assert {m.mutation.where.partition(".")[0] for m in found} == classes - {
+        "LinesMetadata"
+    }
 
 
 def test_a_mutant_that_narrows_a_case_is_caught(plan: Plan, tmp_path: Path) -> None:

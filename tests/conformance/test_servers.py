@@ -86,12 +86,20 @@ def test_a_server_is_started_stopped_and_started_at_the_same_address(
     assert not is_alive(tmp_path)
 
 
-def test_a_server_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
+def test_a_server_ends_with_a_process_and_its_group(
+    sent: signal.Signals, tmp_path: Path
+) -> None:
     command = [sys.executable, "-c", PARENT, str(tmp_path), ECHO]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as parent:
         assert parent.stdout is not None
         assert int(parent.stdout.readline()) > 0
-        parent.send_signal(signal.SIGKILL)
+        os.killpg(parent.pid, sent)
     assert not is_alive(tmp_path)
 
 
@@ -116,7 +124,25 @@ def test_a_server_that_does_not_start_is_named_with_its_log(tmp_path: Path) -> N
     server = LocalServer(tmp_path, lambda _: command, timeout=0.5)
     with pytest.raises(RuntimeError, match=r"not start within 0.5 s: no configuration"):
         server.start()
+    assert server._shell is None
+
+
+def test_a_shell_that_is_late_harms_no_other_process(tmp_path: Path) -> None:
+    server = LocalServer(tmp_path, lambda _: ["sleep", "60"], timeout=0.0)
+    # Its id is not known: that of a process group must not be taken for it.
+    with pytest.raises(RuntimeError, match="does not start within 0 s"):
+        server.start()
+    assert server._shell is None
+
+
+def test_what_was_stopped_is_not_stopped_again(
+    server: LocalServer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    server.start()
+    server.stop()
+    server.stop()
     server.close()
+    assert "kill" not in capfd.readouterr().err
 
 
 def test_a_server_that_ignores_the_signal_is_killed(tmp_path: Path) -> None:

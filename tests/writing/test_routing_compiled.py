@@ -59,11 +59,12 @@ def routed(key: pa.Array, count: int, *more: str) -> Any:
     )
 
 
-@given(KEYS, COUNTS, st.integers(0, 3))
+@given(KEYS, COUNTS, st.integers(0, 3), st.booleans())
 def test_generated_keys_are_routed_alike(
-    built_core: Core, key: pa.Array, count: int, first: int
+    built_core: Core, key: pa.Array, count: int, first: int, encoded: bool
 ) -> None:
     key = key.slice(min(first, len(key) - 1))
+    key = key.dictionary_encode() if encoded else key
     for more in ((), ("other",)):
         by_python = routed(key, count, *more)
         with pytest.MonkeyPatch.context() as patch:

@@ -176,8 +176,8 @@ class Router:
 
         None if there is none.
 
-        Binary, or a dictionary of it where keys repeat; integers as they are where the
-        compiled core makes their texts. `plain` makes binary of each.
+        Binary; integers as they are where the compiled core makes their texts; or a
+        dictionary of either where keys repeat. `plain` makes binary of each.
 
         Raises:
             SchemaMismatch: permanent; a key column is missing, or cannot be a key.
@@ -306,7 +306,7 @@ def _distinct(column: pa.Array) -> pa.Array:
 def plain(column: pa.Array) -> pa.Array:
     """The key of each row, a result of `Router.key_of`, as sinks store it: binary."""
     if pa.types.is_dictionary(column.type):
-        return column.dictionary_decode()
+        return plain(column.dictionary_decode())
     if pa.types.is_integer(column.type):
         return column.cast(pa.string()).cast(pa.binary())
     return column
