@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Final, Protocol, final
 
 from streamfactory.spi import (
@@ -65,17 +66,12 @@ class TableCommitter(StreamCommitter):
         messages: Sequence[CommitMessage],
         source_position: Position | None = None,
     ) -> LastCommit | None:
-        staged = _staged(messages)
-        keys = self._factory.key
-        if not keys:
+        if not self._factory.key:
             return self._commit(epoch, messages, source_position, Kind.APPEND, _nothing)
-        table = self._factory.table()
-        merge: list[Merge] = []
+        merge = self._merge(epoch, messages)
 
         def merged(seen: Seen) -> Replaced:
-            if not merge:  # not of an epoch that is committed: its keys were removed
-                merge.append(Merge(table.storage, staged, keys, epoch))
-            return merge[0].replace(table, seen)
+            return merge().replace(self._factory.table(), seen)
 
         return self._commit(epoch, messages, source_position, Kind.MERGE, merged)
 
@@ -85,10 +81,30 @@ class TableCommitter(StreamCommitter):
         messages: Sequence[CommitMessage],
         source_position: Position | None = None,
     ) -> LastCommit | None:
+        merge = self._merge(epoch, messages)
+
         def everything(seen: Seen) -> Replaced:
+            if self._factory.key:
+                merge()  # refuses keys of two tasks
             return Replaced(removed=self._factory.table().live(seen).files)
 
         return self._commit(epoch, messages, source_position, Kind.REPLACE, everything)
+
+    def _merge(
+        self, epoch: int, messages: Sequence[CommitMessage]
+    ) -> Callable[[], Merge]:
+        """Returns the keys of an epoch, read by the first call.
+
+        Not of one that is committed: its files of keys were removed.
+        """
+        return cache(
+            lambda: Merge(
+                self._factory.table().storage,
+                _staged(messages),
+                self._factory.key,
+                epoch,
+            )
+        )
 
     def _commit(
         self,

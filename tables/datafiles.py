@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, final
 
 import numpy as np
@@ -23,8 +25,14 @@ _GROUP: Final = 1 << 20
 _OPEN: Final = 64
 """Files that are open at a time: one for each combination of partition values."""
 
-_LARGEST: Final = 1 << 30
-"""Bytes of the rows of a file, in memory: what follows goes to another file."""
+_LARGEST: Final = 256 << 20
+"""Bytes of a file: what follows goes to another one.
+
+As it is stored: however well rows compress, a file of this size is none of the small
+ones that a compaction merges.
+"""
+_HELD: Final = 256 << 20
+"""Bytes of open files, where the storage keeps these in memory."""
 
 Values = tuple[str | None, ...]
 
@@ -77,6 +85,7 @@ class DataFiles:
         self._partitions = list(partitions)
         left = {one.column for one in partitions if not one.is_stored}
         self._schema = pa.schema([one for one in schema if one.name not in left])
+        self._largest = min(_LARGEST, storage.largest or _LARGEST)
         self._open: dict[Values, _NewFile] = {}
         self._buffered = 0
         self._made = 0
@@ -98,17 +107,11 @@ class DataFiles:
             rows: Columns of the table.
             numbers: One for each row, by which they are found again.
         """
-        for values, part, chosen in self._split(rows):
-            mine = numbers if numbers is None or chosen is None else numbers[chosen]
-            self._file(values).add(part, mine)
-            self._buffered += part.nbytes
-        if self._buffered >= _BUFFERED:
-            for one in self._open.values():
-                one.flush()
-            self._buffered = 0
+        for values, part, mine in self._split(rows, numbers):
+            self._add(values, part, mine)
 
     def finish(self) -> list[DataFile]:
-        """Close all files, and return them."""
+        """Close all files, and return all that are finished."""
         for values in list(self._open):
             self._finish(values)
         return self.finished
@@ -119,36 +122,22 @@ class DataFiles:
         Args:
             numbers: Those that are kept, rising.
         """
-        files, self.finished = self.finished, []
-        for file in files:
+        for file in list(self.finished):
             kept = np.isin(self.numbers.pop(file.path), numbers, assume_unique=True)
             if kept.all():
-                self.finished.append(file)
                 continue
             if kept.any():
-                self.finished.append(self._rewritten(file, kept))
+                self._copy(file, kept)
+            self.finished.remove(file)
             self._storage.remove([file.path])
-
-    def _rewritten(self, file: DataFile, kept: NDArray[np.bool_]) -> DataFile:
-        path = self.new_path()
-        made = _NewFile(self._storage.create(path), path, self._schema)
-        try:
-            with self._storage.open(file.path).file as source:
-                first = 0
-                for rows in pq.ParquetFile(source).iter_batches():
-                    mask = pa.array(kept[first : first + rows.num_rows])
-                    made.add(rows.filter(mask), None)
-                    first += rows.num_rows
-            return DataFile(path, made.finish(), made.rows, file.values)
-        except BaseException:
-            made.abandon()
-            raise
+        self.finish()
 
     def abandon(self) -> None:
         """Close and remove files that are not finished."""
         opened, self._open = self._open, {}
-        for one in opened.values():
-            one.abandon()
+        with ExitStack() as each:
+            for one in opened.values():
+                each.callback(one.abandon)
 
     def remove(self) -> None:
         """The same, and remove the finished ones."""
@@ -156,9 +145,40 @@ class DataFiles:
         files, self.finished = self.finished, []
         self._storage.remove([one.path for one in files])
 
+    def _add(
+        self, values: Values, rows: pa.RecordBatch, numbers: NDArray[np.int64] | None
+    ) -> None:
+        self._file(values).add(rows, numbers)
+        self._buffered += rows.nbytes
+        if self._buffered >= _BUFFERED:
+            for one in self._open.values():
+                one.flush()
+            self._buffered = 0
+            self._bound()
+
+    def _bound(self) -> None:
+        """Finish the longest files, where the storage keeps open ones in memory."""
+        if self._storage.largest is None:
+            return
+        sizes = {values: one.size for values, one in self._open.items()}
+        for values in sorted(sizes, key=lambda values: sizes[values], reverse=True):
+            if sum(sizes.values()) <= _HELD:
+                return
+            self._finish(values)
+            del sizes[values]
+
+    def _copy(self, file: DataFile, kept: NDArray[np.bool_]) -> None:
+        values = tuple(file.values[one.name] for one in self._partitions)
+        with self._storage.open(file.path).file as source:
+            first = 0
+            for rows in pq.ParquetFile(source).iter_batches():
+                mask = pa.array(kept[first : first + rows.num_rows])
+                self._add(values, rows.filter(mask), None)
+                first += rows.num_rows
+
     def _file(self, values: Values) -> _NewFile:
         found = self._open.get(values)
-        if found is not None and found.size >= _LARGEST:
+        if found is not None and found.size >= self._largest:
             self._finish(values)
             found = None
         if found is None:
@@ -170,25 +190,25 @@ class DataFiles:
         return found
 
     def _finish(self, values: Values) -> None:
-        one = self._open.pop(values)
+        one = self._open[values]
+        size = one.finish()
+        del self._open[values]
         names = [one.name for one in self._partitions]
         named = dict(zip(names, values, strict=True))
-        size = one.finish()
         self.finished.append(DataFile(one.path, size, one.rows, named))
         if one.numbers:
             self.numbers[one.path] = np.concatenate(one.numbers)
 
     def _split(
-        self, rows: pa.RecordBatch
-    ) -> Iterator[tuple[Values, pa.RecordBatch, NDArray[np.bool_] | None]]:
+        self, rows: pa.RecordBatch, numbers: NDArray[np.int64] | None
+    ) -> Iterator[tuple[Values, pa.RecordBatch, NDArray[np.int64] | None]]:
         """The rows of each combination of partition values, as files have them.
 
-        With which rows they are; None means all.
+        With their numbers.
         """
         if not self._partitions:
-            yield (), rows, None
+            yield (), rows, numbers
             return
-        kept = rows.select(self._schema.names)
         codes = np.zeros(rows.num_rows, np.int64)
         texts = []
         for one in self._partitions:
@@ -199,18 +219,21 @@ class DataFiles:
             codes += found.indices.to_numpy(zero_copy_only=False)
             # Small again, so that no product of many columns overflows.
             _, codes = np.unique(codes, return_inverse=True)
-        _, first = np.unique(codes, return_index=True)
-        for code, row in enumerate(first):
-            values = tuple(column[int(row)].as_py() for column in texts)
-            chosen = codes == code
-            yield values, kept.filter(pa.array(chosen)), chosen
+        order = np.argsort(codes, kind="stable")
+        starts = np.flatnonzero(np.diff(codes[order], prepend=-1)).tolist()
+        kept = rows.select(self._schema.names)
+        ordered = kept.take(pa.array(order)) if len(starts) > 1 else kept
+        for begin, end in pairwise([*starts, len(order)]):
+            values = tuple(column[int(order[begin])].as_py() for column in texts)
+            mine = None if numbers is None else numbers[order[begin:end]]
+            yield values, ordered.slice(begin, end - begin), mine
 
 
 class _NewFile:
     """A Parquet file while it is written: rows are collected for a row group."""
 
     def __init__(self, blob: NewBlob, path: str, schema: pa.Schema) -> None:
-        self.path, self.rows, self.size = path, 0, 0
+        self.path, self.rows = path, 0
         self._blob, self._schema = blob, schema
         self.numbers: list[NDArray[np.int64]] = []
         self._waiting: list[pa.RecordBatch] = []
@@ -223,9 +246,13 @@ class _NewFile:
         self._waiting.append(rows)
         self._count += rows.num_rows
         self.rows += rows.num_rows
-        self.size += rows.nbytes
         if self._count >= _GROUP:
             self.flush()
+
+    @property
+    def size(self) -> int:
+        """Bytes that are written."""
+        return int(self._blob.sink.tell())
 
     def flush(self) -> None:
         """Write a row group of the rows that wait."""

@@ -43,8 +43,14 @@ def check_key(schema: pa.Schema, names: Sequence[str]) -> None:
 
     Raises:
         SchemaMismatch: permanent; one is missing, of another type, or of a name that is
-            taken.
+            taken; or the table has a column of a name that changes have.
     """
+    taken = [name for name in NAMES if name in schema.names]
+    if taken:
+        what = f"the table has a column {taken[0]!r}, which is not stored of rows that "
+        what += "are written by key"
+        remedy = "rename it, or append rows, without producer.key.columns"
+        raise SchemaMismatch(what, remedy=remedy)
     for name in names:
         if name not in schema.names:
             what = f"the table has no column {name!r}, which producer.key.columns names"
@@ -52,7 +58,9 @@ def check_key(schema: pa.Schema, names: Sequence[str]) -> None:
         kind = schema.field(name).type
         if name == _NUMBER or not any(fits(kind) for fits in _KEYS):
             what = f"column {name!r} is {type_text(kind)}, which cannot be a key"
-            remedy = "name columns of integers, text, bytes, dates, times or decimals"
+            remedy = (
+                "name columns of integers, text, bytes, dates, timestamps or decimals"
+            )
             raise SchemaMismatch(what, remedy=remedy)
 
 

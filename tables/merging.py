@@ -7,29 +7,26 @@ keys are not read; of others the key columns are.
 
 from __future__ import annotations
 
-import uuid
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamfactory.conversion.conform import Conformer
 from streamfactory.spi import MisuseError
 from streamfactory.spi.computing import pc
-from streamfactory.tables.datafiles import DataFile, DataFiles
+from streamfactory.tables.copying import COPIED, copied
 from streamfactory.tables.kept import Kept
 from streamfactory.tables.matching import bare, by_id
 from streamfactory.tables.parquet import open_parquet
-from streamfactory.tables.writable import by_partition
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from streamfactory.arrowlog.disk.storage import Storage
+    from streamfactory.tables.datafiles import DataFile
     from streamfactory.tables.places import TableFiles
     from streamfactory.tables.staging import Staged
     from streamfactory.tables.table import Chunk, Piece, Table
@@ -37,8 +34,6 @@ if TYPE_CHECKING:
 
 _SCANNED: Final = 1 << 20
 """Rows whose keys are compared at a time."""
-_COPIED: Final = 1 << 16
-"""Rows that are copied at a time."""
 _FOOTERS: Final = 4096
 """Files whose bounds are kept."""
 _ROW: Final = "_row"
@@ -99,26 +94,21 @@ class Merge:
         live = table.live(seen)
         key = pa.schema([seen.schema.field(name) for name in self._names])
         keys = self._keys.cast(bare(key))
-        prefix = f"part-00000-{uuid.uuid4().hex}"
-        made = DataFiles(table.storage, prefix, seen.schema, seen.partitions)
-        fitting, removed = Conformer(bare(seen.schema)), []
-        try:
-            for file in chain.from_iterable(by_partition(live.files).values()):
-                if self._excluded(key, file.piece, live.places):
-                    continue
-                numbers = _matching(live.table, file.piece, keys)
-                if not numbers.size:
-                    continue
-                removed.append(file)
-                for chunk in live.table.read(file.piece, 0, None, _COPIED):
-                    kept = ~np.isin(numbers_of(chunk), numbers, assume_unique=True)
-                    if kept.any():
-                        rows = chunk.rows.filter(pa.array(kept))
-                        made.add(fitting.conform(rows))
-            return Replaced(made.finish(), removed)
-        except BaseException:
-            made.remove()
-            raise
+        removed: list[LiveFile] = []
+
+        def rows_of(file: LiveFile) -> Iterator[pa.RecordBatch]:
+            if self._excluded(key, file.piece, live.places):
+                return
+            numbers = _matching(live.table, file.piece, keys)
+            if not numbers.size:
+                return
+            removed.append(file)
+            for chunk in live.table.read(file.piece, 0, None, COPIED):
+                kept = ~np.isin(numbers_of(chunk), numbers, assume_unique=True)
+                if kept.any():
+                    yield chunk.rows.filter(pa.array(kept))
+
+        return Replaced(copied(table.storage, seen, live.files, rows_of), removed)
 
     def _excluded(self, key: pa.Schema, piece: Piece, files: TableFiles) -> bool:
         """Whether the statistics of a file exclude each of the keys."""

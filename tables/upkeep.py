@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 import threading
-import uuid
 from abc import abstractmethod
-from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from streamfactory.conversion.conform import Conformer
 from streamfactory.spi import MisuseError, StreamTimeout, TopicAdmin, TopicNotFound
 from streamfactory.spi.topics import TO_COMPACT
 from streamfactory.tables.committing import tries
-from streamfactory.tables.datafiles import DataFiles
-from streamfactory.tables.matching import bare
+from streamfactory.tables.copying import COPIED, copied
 from streamfactory.tables.writable import Change, Kind, by_partition
 from streamfactory.tables.writing import columns_of_new
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Hashable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
     from streamfactory.spi import StreamConfig
     from streamfactory.tables.datafiles import DataFile
-    from streamfactory.tables.writable import Live, LiveFile, Seen, WritableTable
+    from streamfactory.tables.writable import LiveFile, Seen, WritableTable
 
 _SMALL: Final = 64 << 20
 """Bytes of a file below which it is merged with others."""
 _TURNS: Final = 5
 """How often files are written again whose rows other commits change meanwhile."""
-_COPIED: Final = 1 << 16
-"""Rows that are copied at a time."""
 
 
 class TableAdmin(TopicAdmin):
@@ -78,23 +72,42 @@ class TableAdmin(TopicAdmin):
         )
 
     def _compact(self) -> bool:
-        """Whether no other commit has changed rows of the files meanwhile."""
+        """Whether no other commit has changed the files or the columns meanwhile."""
         seen = self._table.look()
         live = self._table.live(seen, keeps_rows=True)
         removed = to_compact(live.files)
         if not removed:
             return True
-        added = self._copied(seen, live, removed)
-        keys = {one.key for one in removed}
-        for _ in tries("the compaction"):
-            if self._table.commit(seen, Change(added, removed, Kind.COMPACT)):
-                return True
-            seen = self._table.look()
-            now = self._table.live(seen, keeps_rows=True)
-            removed = [one for one in now.files if one.key in keys]
-            if len(removed) < len(keys):
-                break
-        self._table.storage.remove([one.path for one in added])
+
+        def rows_of(file: LiveFile) -> Iterator[pa.RecordBatch]:
+            for chunk in live.table.read(file.piece, 0, None, COPIED):
+                yield chunk.rows
+
+        added = copied(self._table.storage, seen, removed, rows_of)
+        return self._replaced(seen, removed, added)
+
+    def _replaced(
+        self, seen: Seen, removed: Sequence[LiveFile], added: Sequence[DataFile]
+    ) -> bool:
+        """Commit the copies; False, and they are removed, if they are outdated."""
+        keys, form = {one.key for one in removed}, _form(seen)
+        refused = False
+        try:
+            for _ in tries("the compaction"):
+                if refused:
+                    seen = self._table.look()
+                    now = self._table.live(seen, keeps_rows=True)
+                    removed = [one for one in now.files if one.key in keys]
+                    if len(removed) < len(keys) or _form(seen) != form:
+                        break
+                # After an error of the commit it is unknown whether the table has them.
+                refused = False
+                if self._table.commit(seen, Change(added, removed, Kind.COMPACT)):
+                    return True
+                refused = True
+        finally:
+            if refused:
+                self._table.storage.remove([one.path for one in added])
         return False
 
     def facts(self, topic: str) -> Mapping[str, str | int]:
@@ -113,25 +126,6 @@ class TableAdmin(TopicAdmin):
         if opened is not None:
             opened.close()
 
-    def _copied(
-        self, seen: Seen, live: Live, files: Sequence[LiveFile]
-    ) -> list[DataFile]:
-        """The rows of files, in fewer files.
-
-        A partition at a time: only some files can be open at once.
-        """
-        prefix = f"part-00000-{uuid.uuid4().hex}"
-        made = DataFiles(self._table.storage, prefix, seen.schema, seen.partitions)
-        fitting = Conformer(bare(seen.schema))
-        try:
-            for file in chain.from_iterable(by_partition(files).values()):
-                for chunk in live.table.read(file.piece, 0, None, _COPIED):
-                    made.add(fitting.conform(chunk.rows))
-            return made.finish()
-        except BaseException:
-            made.remove()
-            raise
-
 
 def to_compact(files: Sequence[LiveFile]) -> list[LiveFile]:
     """The files that a compaction replaces.
@@ -142,3 +136,8 @@ def to_compact(files: Sequence[LiveFile]) -> list[LiveFile]:
     small = by_partition(one for one in files if (one.piece.size or 0) < _SMALL)
     merged = {id(one) for found in small.values() if len(found) > 1 for one in found}
     return [one for one in files if one.is_marked or id(one) in merged]
+
+
+def _form(seen: Seen) -> Hashable:
+    """What the files of a table depend on."""
+    return seen.identity, seen.columns, tuple(one.name for one in seen.partitions)

@@ -136,6 +136,7 @@ class TableProducerFactory(ProducerFactory):
             return None
         if not self.key:
             return schema
+        check_key(schema, self.key)
         # A row that is deleted may have its key only.
         return pa.schema([one.with_nullable(True) for one in (*schema, *FIELDS)])
 

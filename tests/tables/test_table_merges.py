@@ -144,7 +144,7 @@ def test_a_file_is_read_in_pieces(
     lake: Lake, sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(merging, "_SCANNED", 3)
-    monkeypatch.setattr(merging, "_COPIED", 2)
+    monkeypatch.setattr(merging, "COPIED", 2)
     sink.put({"id": list(range(20)), "v": ["a"] * 20})
     sink.put({"id": [0, 7, 19], "_change": ["delete"] * 3})
     assert sorted(rows_of(lake)) == [n for n in range(20) if n not in (0, 7, 19)]
@@ -186,6 +186,19 @@ def test_keys_that_two_tasks_change_are_refused(lake: Lake, sink: Sink) -> None:
     assert lake.ids() == [1, 2, 3]
 
 
+def test_keys_that_two_tasks_write_are_refused_where_all_rows_are_replaced(
+    lake: Lake, sink: Sink
+) -> None:
+    with contextlib.closing(sink.committer(writer_id="w")) as committer:
+        twice = [task(sink, number, [2]) for number in (0, 1)]
+        with pytest.raises(MisuseError, match="more than one task"):
+            committer.commit(0, twice, replace_all=True)
+        committer.abort(0, twice)
+        apart = [task(sink, number, [number]) for number in (0, 1)]
+        assert committer.commit(0, apart, replace_all=True)
+    assert lake.ids() == [0, 1]
+
+
 def task(sink: Sink, number: int, ids: list[int]) -> Any:
     """The message of a task of epoch 0 of the writer ``w``."""
     rows = pa.record_batch({"id": ids})
@@ -216,6 +229,13 @@ def test_rows_without_a_sound_key_are_refused(
             sink.put(rows)
     assert rows_of(lake) == {7: "a"}
     assert len(lake.data_files()) == 1
+
+
+def test_a_table_that_has_a_column_of_changes_itself_is_refused(lake: Lake) -> None:
+    lake.create(pa.schema([("id", pa.int64()), ("_commit", pa.string())]))
+    with lake.sink() as sink, pytest.raises(SchemaMismatch, match="column '_commit'"):
+        sink.put({"id": [1], "_commit": ["x"]})
+    assert lake.rows() == []
 
 
 @pytest.mark.parametrize("kind", [pa.float64(), pa.list_(pa.int64())])

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from pyiceberg.transforms import BucketTransform
 from tests.proving.commands import command_of
 from tests.tables.lakes import ID, DeltaLake, IcebergLake
 
 import streamfactory
 from streamfactory.cli.doctor import streams
-from streamfactory.spi import MisuseError, Unsupported
-from streamfactory.tables import datafiles
+from streamfactory.spi import MisuseError, StreamTimeout, Unsupported
+from streamfactory.tables import committing, datafiles
 from streamfactory.wiring.topics.admin import open_admin
 
 if TYPE_CHECKING:
@@ -92,6 +94,67 @@ def test_more_partitions_than_files_may_be_open_are_merged_at_once(
     compact(lake)
     assert (facts(lake)["files"], facts(lake)["files to compact"]) == (3, 0)
     assert lake.ids() == [0, 0, 0, 1, 1, 1]
+
+
+def test_rows_that_compress_well_are_merged_once(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datafiles, "_LARGEST", 1 << 20)
+    rows = pa.table({"id": pa.array(np.zeros(300_000, np.int64))})
+    with lake.sink() as sink:
+        sink.put(rows)
+        sink.put(rows)
+    compact(lake)
+    assert (facts(lake)["files"], facts(lake)["files to compact"]) == (1, 0)
+    assert len(lake.rows()) == 600_000
+
+
+def test_partitions_that_change_between_are_those_of_the_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = IcebergLake(tmp_path)
+
+    def divide() -> None:
+        with lake.table() as table, table.update_spec() as update:
+            update.add_field("id", BucketTransform(4), "id_bucket")
+
+    with lake.sink() as sink:
+        sink.put({"id": [1, 2]})
+        sink.put({"id": [3]})
+    before = len(lake.data_files())
+    lake.disturb(monkeypatch, divide)
+    compact(lake)
+    assert lake.ids() == [1, 2, 3]
+    with lake.table() as table:
+        assert {one.file.spec_id for one in table.scan().plan_files()} == {1}
+    # The first copies are removed.
+    assert len(lake.data_files()) == before + facts(lake)["files"]
+
+
+def test_a_compaction_that_others_always_precede_leaves_no_files(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with lake.sink() as sink:
+        sink.put({"id": [1]})
+        sink.put({"id": [2]})
+    before = lake.data_files()
+    monkeypatch.setattr(committing, "_PATIENCE", 0.1)
+    monkeypatch.setattr(lake.committing, "commit", lambda *_: False)
+    with pytest.raises(StreamTimeout, match="the compaction"):
+        compact(lake)
+    assert sorted(lake.data_files()) == sorted(before)
+
+
+def test_a_compaction_whose_answer_is_lost_removes_no_file(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with lake.sink() as sink:
+        sink.put({"id": [1]})
+        sink.put({"id": [2]})
+    lake.lose_an_answer(monkeypatch)
+    compact(lake)
+    assert lake.ids() == [1, 2]
+    assert facts(lake)["files"] == 1
 
 
 def test_a_commit_between_is_kept(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
