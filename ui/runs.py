@@ -22,8 +22,13 @@ MOST_RUNNING: Final = 8
 """Runs at a time."""
 MOST_LINES: Final = 50
 """Lines of a run's output that are kept."""
-PACES: Final = ("configured", "once", "continuous")
-"""As the pipeline's file says; the rows that exist now; until it is stopped."""
+AS_CONFIGURED: Final = "configured"
+PACES: Final = {
+    AS_CONFIGURED: "as its file says",
+    "once": "with the rows that exist now",
+    "continuous": "when it is stopped",
+}
+"""When a run ends, by pace: an option of the command, but for the first one."""
 _LINE: Final = 2000
 """Characters of a line that are kept."""
 _COMMAND: Final = (sys.executable, "-m", "streamfactory", "run", "--until-input-ends")
@@ -95,7 +100,7 @@ class Runs:
         with self._lock:
             return self._last.get(_key(path))
 
-    def start(self, pipeline: str, path: Path, pace: str = PACES[0]) -> Run:
+    def start(self, pipeline: str, path: Path, pace: str = AS_CONFIGURED) -> Run:
         """Start a run.
 
         Raises:
@@ -198,7 +203,7 @@ class Runs:
 
 def command_of(path: Path, pace: str) -> list[str]:
     """The command that does the same in a terminal."""
-    words = [] if pace == PACES[0] else [f"--{pace}"]
+    words = [] if pace == AS_CONFIGURED else [f"--{pace}"]
     return ["streamfactory", "run", *words, "--", str(path)]
 
 
