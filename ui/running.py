@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 from flask import Blueprint, g, redirect, render_template, request, url_for
 
-from streamfactory.spark.checkpoints import Place
-from streamfactory.spark.checkpoints.holding import running as in_use
 from streamfactory.spi import MisuseError
 from streamfactory.ui import pipelines as facts
 from streamfactory.ui.changes import (
@@ -102,11 +100,11 @@ def _start(runs: Runs, asked: ShownRun, path: Path) -> Plan:
     if any(one["level"] == "error" for one in definition["problems"]):
         msg = f"the file of pipeline {name!r} has errors"
         raise MisuseError(msg, remedy="its page shows them")
-    checkpoint = definition["checkpoint"]
-    used = in_use(Place.of(checkpoint))
+    used = facts.used(path)
     if used is not None:
         msg = f"pipeline {name!r} cannot be started: {used}"
         raise MisuseError(msg, remedy="stop that run first, where it was started")
+    checkpoint = definition["checkpoint"]
     details = [
         f"Ends: {PACES[asked.pace]}",
         f"Checkpoint: {checkpoint}, where it continues if it has run before",

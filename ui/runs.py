@@ -29,6 +29,8 @@ PACES: Final = {
     "continuous": "when it is stopped",
 }
 """When a run ends, by pace: an option of the command, but for the first one."""
+_GRACE: Final = 1.0
+"""Seconds that the end of the pages waits for runs: a signal ends commands in two."""
 _LINE: Final = 2000
 """Characters of a line that are kept."""
 _COMMAND: Final = (sys.executable, "-m", "streamfactory", "run", "--until-input-ends")
@@ -125,10 +127,11 @@ class Runs:
             if not run.stopping:
                 self._stop(run)
 
-    def close(self, seconds: float = 10.0) -> None:
-        """Stop all runs, and wait until they have ended, up to a limit.
+    def close(self) -> None:
+        """Stop all runs, and wait for a second until they have ended.
 
-        One that does not end in time ends when it has finished its batch.
+        The others end when they have finished their batches; this process need not
+        wait for that.
         """
         with self._lock:
             self._closed = True
@@ -137,7 +140,7 @@ class Runs:
                 if run.running and not run.stopping:
                     self._stop(run)
             threads = self._threads
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + _GRACE
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
