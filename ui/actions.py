@@ -22,10 +22,10 @@ from streamfactory.ui.changes import (
     Confirmed,
     Shown,
     ShownReplay,
-    forget,
     in_time,
     log_change,
     shown_before,
+    take,
 )
 from streamfactory.ui.letters import outstanding
 from streamfactory.ui.pipelines import find, pipelines
@@ -74,7 +74,7 @@ def replay() -> str | Response:
     """Show what a replay of dead letters would do; with ``change``, start it."""
     form = request.form
     if "change" in form:
-        return _start(shown_before(form["change"], ShownReplay))
+        return _start(take(form["change"], ShownReplay))
     names = (form.get(name, "").strip() for name in ("stream", "to", "of"))
     asked = ShownReplay(*names)
     catalogue = Catalogue()
@@ -134,8 +134,6 @@ def offsets() -> str | Response:
 
 def _start(asked: ShownReplay) -> Response:
     """Start a replay that was confirmed."""
-    if not forget(asked):
-        abort(409, "This replay is started already.")
     letters, to, of = asked.letters, asked.to, asked.of
     started = site().jobs.start(
         f"replay of {letters} into {to}", lambda job: _replay(job, letters, to, of)

@@ -34,9 +34,8 @@ from streamfactory.ui.asked import stream_name
 from streamfactory.ui.changes import (
     Confirmed,
     ShownTopic,
-    forget,
     in_time,
-    shown_before,
+    take,
 )
 from streamfactory.ui.messages import parse_place
 from streamfactory.ui.site import site
@@ -80,10 +79,7 @@ def change_topic() -> str | Response:
     form = request.form
     confirming = "change" in form
     if confirming:
-        asked = shown_before(form["change"], ShownTopic)
-        # Once: the same form sent twice would write a message twice.
-        if not forget(asked):
-            abort(409, "This change is being made already.")
+        asked = take(form["change"], ShownTopic)
     else:
         names = ("kind", "stream", "text", "format")
         asked = ShownTopic(**{name: form.get(name, "") for name in names})

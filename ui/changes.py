@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
-from flask import g
+from flask import abort, g
 
 from streamfactory.spi import MisuseError, PositionRefused, StreamTimeout
 from streamfactory.wiring.core.bounded import Hung, bounded
@@ -206,13 +206,19 @@ def shown_before(key: str, kind: type[C]) -> C:
     raise MisuseError(msg, remedy="go back, and ask for it again")
 
 
-def forget(change: AnyShown) -> bool:
-    """Forget a change that was shown; False if another request did that."""
+def take(key: str, kind: type[C]) -> C:
+    """As `shown_before`, once: the same form sent twice makes one change.
+
+    Raises:
+        MisuseError: misuse; others were shown since, or there is none.
+        Conflict: Another request takes it at this moment.
+    """
+    change = shown_before(key, kind)
     try:
         g.session.changes.remove(change)
     except ValueError:
-        return False
-    return True
+        abort(409, "This change is being made already.")
+    return change
 
 
 def in_time(function: Callable[[], T], confirmed: Confirmed | None) -> T:

@@ -18,6 +18,7 @@ from streamfactory.ui.lookups import Answer
 from streamfactory.ui.mapping import link_text, links_of_catalogue, node_address
 from streamfactory.ui.plots import line_plot
 from streamfactory.ui.recording import rates
+from streamfactory.ui.runs import PACES
 from streamfactory.ui.site import site
 from streamfactory.ui.sorting import (
     ORDERS,
@@ -213,6 +214,7 @@ def pipeline() -> str:
         lag=answers["lags"],
         history=history,
         run=run,
+        paces=PACES,
         now=time.time(),
         plots=[
             line_plot("Offsets per second of batches", timed, "offsets/s"),

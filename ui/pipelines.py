@@ -13,6 +13,7 @@ from streamfactory.spark.checkpoints import (
     ledger_folder,
     read_commits,
 )
+from streamfactory.spark.checkpoints.holding import running
 from streamfactory.spark.locating import locate
 from streamfactory.spark.pipelines.checking import check_draft, pipeline_verdict
 from streamfactory.spark.pipelines.definition import read_pipeline
@@ -121,6 +122,20 @@ def progress(path: Path) -> Document:
         document = checkpoint_facts(located, datetime.now(UTC))
         document["history"] = _history(located)
     return _safe(document, draft)
+
+
+def used(path: Path) -> str | None:
+    """Why a run may be using a pipeline's checkpoint; None if none is.
+
+    Raises:
+        PositionRefused: permanent; the checkpoint cannot be reached.
+        ConfigError: config; the file is invalid.
+    """
+    draft = read_pipeline(path, catalogue())
+    if draft.pipeline is None:
+        return None
+    with masked_errors(_masks(draft)):
+        return running(Place.of(draft.pipeline.checkpoint))
 
 
 def compared(path: Path, first: int, second: int) -> list[Document]:

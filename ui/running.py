@@ -11,20 +11,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from flask import Blueprint, abort, g, redirect, render_template, request, url_for
+from flask import Blueprint, g, redirect, render_template, request, url_for
 
-from streamfactory.spark.checkpoints import Place
-from streamfactory.spark.checkpoints.holding import running as in_use
 from streamfactory.spi import MisuseError
 from streamfactory.ui import pipelines as facts
 from streamfactory.ui.changes import (
     Confirmed,
     ShownRun,
-    forget,
     in_time,
-    shown_before,
+    take,
 )
-from streamfactory.ui.runs import PACES, Run, Runs, command_of
+from streamfactory.ui.runs import AS_CONFIGURED, PACES, Run, Runs, command_of
 from streamfactory.ui.site import site
 
 if TYPE_CHECKING:
@@ -37,12 +34,6 @@ Plan = tuple[str, list[str], Callable[[], object]]
 
 running = Blueprint("running", __name__, url_prefix="/actions")
 
-_ENDS: Final = {
-    "configured": "as its file says",
-    "once": "with the rows that exist now",
-    "continuous": "when it is stopped",
-}
-"""By pace."""
 _LOOKED_UP: Final = ("lags", "progress", "definition")
 
 
@@ -52,12 +43,10 @@ def run() -> str | Response:
     form = request.form
     confirming = "change" in form
     if confirming:
-        asked = shown_before(form["change"], ShownRun)
-        if not forget(asked):
-            abort(409, "This change is being made already.")
+        asked = take(form["change"], ShownRun)
     else:
         asked = ShownRun(form.get("kind", ""), form.get("pipeline", ""))
-        asked = replace(asked, pace=form.get("pace") or PACES[0])
+        asked = replace(asked, pace=form.get("pace") or AS_CONFIGURED)
         if asked.kind not in _PLANS or asked.pace not in PACES:
             msg = f"{asked.kind!r} at the pace {asked.pace!r} cannot be done"
             remedy = f"use {', '.join(_PLANS)}; and the pace {', '.join(PACES)}"
@@ -111,13 +100,13 @@ def _start(runs: Runs, asked: ShownRun, path: Path) -> Plan:
     if any(one["level"] == "error" for one in definition["problems"]):
         msg = f"the file of pipeline {name!r} has errors"
         raise MisuseError(msg, remedy="its page shows them")
-    checkpoint = definition["checkpoint"]
-    used = in_use(Place.of(checkpoint))
+    used = facts.used(path)
     if used is not None:
         msg = f"pipeline {name!r} cannot be started: {used}"
         raise MisuseError(msg, remedy="stop that run first, where it was started")
+    checkpoint = definition["checkpoint"]
     details = [
-        f"Ends: {_ENDS[asked.pace]}",
+        f"Ends: {PACES[asked.pace]}",
         f"Checkpoint: {checkpoint}, where it continues if it has run before",
         f"Guarantee: {definition['guarantee']['guarantee']}",
         f"As: {shlex.join(command_of(path, asked.pace))}",

@@ -22,8 +22,15 @@ MOST_RUNNING: Final = 8
 """Runs at a time."""
 MOST_LINES: Final = 50
 """Lines of a run's output that are kept."""
-PACES: Final = ("configured", "once", "continuous")
-"""As the pipeline's file says; the rows that exist now; until it is stopped."""
+AS_CONFIGURED: Final = "configured"
+PACES: Final = {
+    AS_CONFIGURED: "as its file says",
+    "once": "with the rows that exist now",
+    "continuous": "when it is stopped",
+}
+"""When a run ends, by pace: an option of the command, but for the first one."""
+_GRACE: Final = 1.0
+"""Seconds that the end of the pages waits for runs: a signal ends commands in two."""
 _LINE: Final = 2000
 """Characters of a line that are kept."""
 _COMMAND: Final = (sys.executable, "-m", "streamfactory", "run", "--until-input-ends")
@@ -95,7 +102,7 @@ class Runs:
         with self._lock:
             return self._last.get(_key(path))
 
-    def start(self, pipeline: str, path: Path, pace: str = PACES[0]) -> Run:
+    def start(self, pipeline: str, path: Path, pace: str = AS_CONFIGURED) -> Run:
         """Start a run.
 
         Raises:
@@ -120,10 +127,11 @@ class Runs:
             if not run.stopping:
                 self._stop(run)
 
-    def close(self, seconds: float = 10.0) -> None:
-        """Stop all runs, and wait until they have ended, up to a limit.
+    def close(self) -> None:
+        """Stop all runs, and wait for a second until they have ended.
 
-        One that does not end in time ends when it has finished its batch.
+        The others end when they have finished their batches; this process need not
+        wait for that.
         """
         with self._lock:
             self._closed = True
@@ -132,7 +140,7 @@ class Runs:
                 if run.running and not run.stopping:
                     self._stop(run)
             threads = self._threads
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + _GRACE
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
@@ -198,7 +206,7 @@ class Runs:
 
 def command_of(path: Path, pace: str) -> list[str]:
     """The command that does the same in a terminal."""
-    words = [] if pace == PACES[0] else [f"--{pace}"]
+    words = [] if pace == AS_CONFIGURED else [f"--{pace}"]
     return ["streamfactory", "run", *words, "--", str(path)]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import socket
+import threading
 from typing import Final
 
 _ADDRESS: Final = re.compile(
@@ -18,10 +19,26 @@ _TIMEOUT: Final = 0.5
 """Seconds after which an address counts as one that does not refuse connections."""
 
 
+_LIMIT: Final = 2.0
+"""Seconds for all addresses: the look-up of a name has no timeout of its own."""
+
+
 def refusals(addresses: str) -> str | None:
     """Why no address of a list can be reached; None if that is not certain of one."""
-    reasons = [_refusal(address.strip()) for address in addresses.split(",")]
-    return None if None in reasons else ", ".join(map(str, reasons))
+    reasons: list[str] = []
+    listed = addresses.split(",")
+
+    def test_all() -> None:
+        for address in listed:
+            reason = _refusal(address.strip())
+            if reason is None:
+                return
+            reasons.append(reason)
+
+    thread = threading.Thread(target=test_all, name="bootstrap", daemon=True)
+    thread.start()
+    thread.join(_LIMIT)
+    return ", ".join(reasons) if len(reasons) == len(listed) else None
 
 
 def _refusal(address: str) -> str | None:

@@ -15,13 +15,14 @@ from streamfactory.spi.hooks import BACKENDS, DECODERS
 from streamfactory.spi.references import has_reference
 from streamfactory.spi.topics import LEFT_OVER, TO_COMPACT
 from streamfactory.wiring.config.catalogue import ENVIRONMENT, Catalogue
+from streamfactory.wiring.core.bounded import Hung, bounded
 from streamfactory.wiring.core.guard import looking_once
 from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.streams.checks import StreamCheck
 from streamfactory.wiring.topics.admin import open_admin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from streamfactory.cli.printing import Printer
     from streamfactory.wiring.config.definition import StreamDefinition
@@ -30,6 +31,8 @@ _AT_ONCE: Final = 8
 """Streams that are checked concurrently: one that hangs delays no other."""
 _FOLDERS: Final = ("checkpoint.location", "spool.path")
 """Options that name folders which this machine writes."""
+_SECONDS: Final = 30.0
+"""For the facts of a topic, which may be read from all files of a table."""
 _MANY: Final = 100
 """Files to merge from which on a warning is due: each costs readers a request."""
 
@@ -115,8 +118,11 @@ def _checked(printer: Printer, catalogue: Catalogue, target: str) -> list[Findin
 def _upkeep(target: str, definition: StreamDefinition) -> Iterator[Finding]:
     """What a compaction of the stream's topic removes or merges."""
     try:
-        with open_admin(definition) as admin:
-            facts = admin.facts()
+        facts = bounded("facts of the topic", _SECONDS, partial(_facts, definition))
+    except Hung as error:
+        remedy = "check that the stream's server can be reached"
+        yield Finding("stream", target, WARNING, error.what, remedy)
+        return
     except StreamError:
         return  # its type has no administration, or it shows nothing to readers
     remedy = f"run: streamfactory topics compact {target}"
@@ -125,13 +131,19 @@ def _upkeep(target: str, definition: StreamDefinition) -> Iterator[Finding]:
         yield Finding("stream", target, WARNING, what, remedy)
     if TO_COMPACT in facts:
         many = int(facts[TO_COMPACT])
-        files = count(int(facts["files"]), "file")
-        what = f"{files} of {facts['bytes']:,} bytes, "
-        what += f"of which {many:,} can be merged"
+        what = f"{many:,} files can be merged"
+        if facts.keys() >= {"files", "bytes"}:
+            files = count(int(facts["files"]), "file")
+            what = f"{files} of {facts['bytes']:,} bytes, of which {many:,} can be merged"
         if many < _MANY:
             yield Finding("stream", target, OK, what)
         else:
             yield Finding("stream", target, WARNING, what, remedy)
+
+
+def _facts(definition: StreamDefinition) -> Mapping[str, str | int]:
+    with open_admin(definition) as admin:
+        return admin.facts()
 
 
 def _folders(target: str, definition: StreamDefinition) -> Iterator[Finding]:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from streamfactory.cli.doctor import streams
+from streamfactory.spi.topics import TO_COMPACT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -166,6 +170,39 @@ def test_streams_can_be_named_and_left_out(
     assert streamfactory("doctor", clicks).status == 0
     assert streamfactory("doctor", clicks, "--no-streams").status == 2
     assert streamfactory("doctor").status == 1
+
+
+def test_facts_that_do_not_arrive_delay_nothing_else(
+    streamfactory: Command,
+    catalogue: Path,
+    clicks: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (catalogue / "clicks.toml").write_text(clicks.read_text())
+    ended = threading.Event()
+    monkeypatch.setattr(streams, "_SECONDS", 0.1)
+    monkeypatch.setattr(streams, "open_admin", lambda _: ended.wait(60))
+    done = streamfactory("doctor", "clicks")
+    ended.set()
+    assert done.status == 0
+    assert "WARNING  facts of the topic: no answer within 0.1 s" in done.out
+
+
+@pytest.mark.parametrize("size", [{}, {"files": 1000, "bytes": 2000}])
+def test_files_to_merge_are_a_warning_whatever_else_a_type_shows(
+    streamfactory: Command,
+    catalogue: Path,
+    clicks: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    size: dict[str, int],
+) -> None:
+    (catalogue / "clicks.toml").write_text(clicks.read_text())
+    facts = {TO_COMPACT: 100, **size}
+    monkeypatch.setattr(streams, "_facts", lambda _: facts)
+    done = streamfactory("doctor", "clicks")
+    assert done.status == 0
+    total = "1,000 files of 2,000 bytes, of which 100" if size else "100 files"
+    assert f"WARNING  {total} can be merged" in done.out
 
 
 def test_left_overs_in_shared_memory_are_found_and_removed(

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from tests.kafka.topics import Topics
 from tests.proving.commands import command_of
 from tests.proving.ports import free_port
 
+from streamfactory.backends.kafka.bootstrap import refusals
 from streamfactory.spi import ConfigError, ConnectionFailed, StreamError
 
 if TYPE_CHECKING:
@@ -54,6 +56,43 @@ def test_no_broker_is_reported_within_the_timeout() -> None:
     text = str(caught.value)
     assert "topic 'clicks' cannot be described" in text
     assert f"{address} refuses connections" in text
+
+
+@BEFORE_READING
+def test_a_resolver_that_hangs_delays_no_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    address, ended = f"127.0.0.1:{free_port()}", threading.Event()
+
+    def hang(*_: object) -> None:
+        ended.wait(60)
+        raise socket.gaierror
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    started = time.monotonic()
+    with (
+        opened(stream_of(address, "clicks") | QUICK) as source,
+        pytest.raises(ConnectionFailed, match="responded within 2 s"),
+    ):
+        source.metadata.partitions()
+    assert time.monotonic() - started < 25
+    ended.set()
+
+
+def test_addresses_after_one_that_accepts_connections_are_not_tested() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as first,
+        socket.create_server(("127.0.0.1", 0)) as second,
+    ):
+        ports = [one.getsockname()[1] for one in (first, second)]
+        addresses = f"127.0.0.1:{free_port()}," + ",".join(
+            f"127.0.0.1:{port}" for port in ports
+        )
+        assert refusals(addresses) is None
+        first.accept()[0].close()
+        second.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            second.accept()
 
 
 @BEFORE_READING

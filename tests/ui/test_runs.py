@@ -96,6 +96,17 @@ def test_a_second_stop_ends_a_run_at_once(runs: Runs, path: Path) -> None:
     assert run.process.returncode == -signal.SIGTERM
 
 
+def test_the_end_of_the_server_waits_for_no_long_batch(runs: Runs, path: Path) -> None:
+    path.write_text("# slow")
+    run = runs.start("p", path)
+    wait_until(lambda: run.text, "its first line")
+    began = time.monotonic()
+    runs.close()
+    assert time.monotonic() - began < 5
+    assert run.state == "stopping"
+    run.process.kill()
+
+
 def test_a_restart_follows_the_end_and_a_stop_prevents_it(
     runs: Runs, path: Path
 ) -> None:
@@ -227,8 +238,14 @@ def test_a_run_that_fails_is_the_first_of_the_overview(
 
 
 def test_what_cannot_be_done_is_refused_before_it_is_shown(
-    file: Path, person: Person, runs: Runs, small: World
+    file: Path,
+    person: Person,
+    runs: Runs,
+    small: World,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("KEPT", "kept")  # so pages mask the name of the checkpoint
+    small.topic.file(small.catalogue, **{"group.id": "${env:KEPT}"})
     for kind, pace, text in (
         ("stop", "", "not run by this server"),
         ("restart", "", "not run by this server"),
