@@ -11,6 +11,7 @@ import pytest
 
 from streamfactory.spi import (
     ConfigError,
+    Extent,
     IncarnationChanged,
     OffsetOutOfRange,
     Partition,
@@ -29,6 +30,7 @@ from streamfactory.wiring.microbatch import (
 )
 from streamfactory.wiring.microbatch.stored import Stored
 from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.reading.metadata import Metadata
 from streamfactory.wiring.reading.source import Source
 
 if TYPE_CHECKING:
@@ -523,3 +525,74 @@ def test_a_stream_that_other_processes_do_not_see_is_refused() -> None:
         source.close()
     assert "not shared between processes" in str(caught.value)
     assert "`streamfactory copy`" in str(caught.value)
+
+
+# --- sparse offsets -------------------------------------------------------------
+
+
+@pytest.fixture
+def written(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> list[Extent]:
+    """Offsets that are sparse: only those in this list hold messages."""
+    found: list[Extent] = []
+
+    def extents(
+        _: Metadata, partition: Partition, start: int, end: int, most: int | None = None
+    ) -> list[Extent]:
+        return [e for e in found if start <= e.start and e.end <= end]
+
+    topic.create()
+    monkeypatch.setattr(type(topic.source().factory), "SPARSE_OFFSETS", True)
+    monkeypatch.setattr(Metadata, "extents", extents)
+    return found
+
+
+@pytest.mark.parametrize("limits", [{}, {"maxOffsetsPerTrigger": "100"}])
+def test_sparse_offsets_that_move_without_a_message_make_few_batches(
+    topic: Topic, written: list[Extent], limits: dict[str, str]
+) -> None:
+    planner = topic.planner(**EARLIEST, **limits)
+    start = planner.latest(planner.initial())
+    began, batches = topic.clock.now(), []
+    for _ in range(60):  # polls in half a minute
+        topic.clock.wait(threading.Event(), 0.5)
+        end = planner.latest(start)
+        if end is not start:
+            batches.append(end)
+            start = end
+        topic.write(1)  # as an acknowledgement that is stored beside the table
+    assert 1 <= len(batches) <= (topic.clock.now() - began) / 10
+    # While offsets stand still there is no batch at all.
+    topic.clock.wait(threading.Event(), 20)
+    start = planner.latest(start)
+    topic.write(1)
+    for seconds in (1, 60):
+        topic.clock.wait(threading.Event(), seconds)
+        assert planner.latest(start) is start
+
+
+def test_a_message_among_sparse_offsets_is_read_soon(
+    topic: Topic, written: list[Extent]
+) -> None:
+    planner = topic.planner(**EARLIEST)
+    start = planner.latest(planner.initial())
+    topic.write(1)
+    assert planner.latest(start) is start
+    topic.write(1)
+    written.append(Extent(1, 2))
+    topic.clock.wait(threading.Event(), 0.3)
+    end = planner.latest(start)
+    assert spans(planner.ranges(start, end)) == [(0, 0, 2)]
+
+
+def test_available_now_reads_to_its_target_over_sparse_offsets(
+    topic: Topic, written: list[Extent]
+) -> None:
+    planner = topic.planner(**EARLIEST)
+    start = planner.latest(planner.initial())
+    topic.write(3)
+    again = topic.planner()
+    again.prepare_for_available_now()
+    end = again.latest(shipped(start))
+    assert end.at is not None
+    assert [*end.at.values()] == [3]
+    assert again.latest(end) is end

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from streamfactory.spi import Partition, StreamConfig
     from streamfactory.wiring.core.clock import Clock
+
+_EMPTY: Final = 10.0
+"""Minimum seconds between the last batch and one without messages. It moves the
+position on: a source may need that to release what it holds."""
 
 
 class Admission:
@@ -38,6 +42,10 @@ class Admission:
         if self._min_offsets is None or waiting >= self._min_offsets:
             return False
         return self._clock.now() - self._since < self._patience
+
+    def allows_empty(self) -> bool:
+        """Whether a batch without messages may follow the last batch now."""
+        return self._clock.now() - self._since >= _EMPTY
 
     def took(self) -> None:
         """Record the time of a batch."""

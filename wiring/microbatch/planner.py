@@ -39,6 +39,9 @@ _WRAPPER_REMEDY: Final = (
 SPARSE_TASK: Final = 1 << 20
 """Maximum messages of a task if offsets are sparse and no limit is set, so that a
 snapshot is read in parallel."""
+_RECOUNT: Final = 0.25
+"""Minimum seconds from a look-up that found no message to the next one: offsets that
+are sparse may move all the time."""
 
 
 @final
@@ -66,6 +69,7 @@ class Planner:
         self._caught_up: tuple[BatchOffset, bool, Sequence[PartitionInfo]] | None = None
         """The last start behind which there was nothing to read, whether limits
         applied, and the partitions: a query without new messages polls for these."""
+        self._count_after = 0.0
 
     @property
     def limited(self) -> bool:
@@ -193,13 +197,18 @@ class Planner:
             self._target = {i.partition: i.latest or 0 for i in infos}
         starts, begun = self._starts(start, infos)
         ends = self._ends(starts, infos)
+        # The first batch pins the start without delay; there is no delay before a
+        # target.
+        may_wait = start.at is not None and not begun and self._target is None
         if self._draining:
             ends = dict(starts)
+        elif may_wait and self._is_idle(asked, starts, ends):
+            return start
         elif limited:
             # Messages are counted where that decides something: it may cost a look-up.
             backlog = self._backlog(starts, ends)
             waiting = sum(backlog.values())
-            if self._waits(start, waiting, begun):
+            if may_wait and (ends == starts or self._admission.waits(waiting)):
                 self._caught_up = None if waiting else asked
                 return start
             ends = self._admitted(starts, ends, backlog)
@@ -297,12 +306,33 @@ class Planner:
             max_records = SPARSE_TASK
         return split(ranges, min_partitions, max_records, self._extents)
 
-    def _extents(self, one: Range) -> Sequence[Extent]:
+    def _extents(self, one: Range, most: int | None = None) -> Sequence[Extent]:
         try:
-            return self._metadata.extents(one.partition, one.start, one.end)
+            return self._metadata.extents(one.partition, one.start, one.end, most)
         except DataLossError:
             # It is not cut: its task finds the loss, and applies the policy.
             return whole(one)
+
+    def _is_idle(
+        self,
+        asked: tuple[BatchOffset, bool, Sequence[PartitionInfo]],
+        starts: Mapping[Partition, int],
+        ends: Mapping[Partition, int],
+    ) -> bool:
+        """Whether offsets are sparse, and moved without a message since the last batch.
+
+        A batch of each such move would never end where its acknowledgement moves them.
+        """
+        if not self._metadata.sparse or self._admission.allows_empty():
+            return False
+        now = self._source.clock.now()
+        if now < self._count_after:
+            return True
+        ranges = [Range(p, first, ends[p], None) for p, first in starts.items()]
+        if any(self._extents(one, 1) for one in ranges):
+            return False
+        self._caught_up, self._count_after = asked, now + _RECOUNT
+        return True
 
     def _backlog(
         self, starts: Mapping[Partition, int], ends: Mapping[Partition, int]
@@ -333,15 +363,6 @@ class Planner:
         if target is None:
             target = {info.partition: info.latest or 0 for info in infos}
         return {p: max(first, target.get(p, 0)) for p, first in starts.items()}
-
-    def _waits(
-        self, start: BatchOffset, waiting: int, begun: Mapping[Partition, int]
-    ) -> bool:
-        # The first batch pins the start without delay; there is no delay before a
-        # target.
-        if start.at is None or begun or self._target is not None:
-            return False
-        return waiting == 0 or self._admission.waits(waiting)
 
     def _starts(
         self, start: BatchOffset, infos: Sequence[PartitionInfo]
