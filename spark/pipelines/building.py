@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import json
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +22,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users write it
 
 from streamfactory.spark.arrangement import OPTION, Arrangement
-from streamfactory.spark.failures import describe_failure, reason, words_of
+from streamfactory.spark.failures import describe_failure, words_of
 from streamfactory.spark.fanout import (
     FORMAT,
     QUERY_PROPERTY,
@@ -36,10 +37,15 @@ from streamfactory.spark.pipelines.lookups import Lookups
 from streamfactory.spark.pipelines.observing import counted, observed
 from streamfactory.spark.pipelines.progress import Scan
 from streamfactory.spark.pipelines.shaping import used_lookups
-from streamfactory.spark.pipelines.sql import distinct, with_watermark
+from streamfactory.spark.pipelines.sql import (
+    distinct,
+    errors_of,
+    problem_of,
+    with_watermark,
+)
 from streamfactory.spark.pipelines.tables import write_table
 from streamfactory.spark.versions import ADMISSION
-from streamfactory.spi import ConfigError, Problem
+from streamfactory.spi import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -162,7 +168,7 @@ class Building:
                 what = self._unsupported(self._frames[name])
                 if what is not None:
                     step = self._steps[name]
-                    return [_problem(step, what)]
+                    return [problem_of(step, what)]
         return [Problem("output.mode", whole, self._pipeline.origin)]
 
     def _unsupported(self, frame: DataFrame) -> str | None:
@@ -225,14 +231,12 @@ class Building:
         """The rows of a step as a stream.
 
         Raises:
-            ConfigError: config; Spark refuses the query over streams.
+            ConfigError: config; Spark refuses the query over streams, or the function
+                fails with them.
         """
-        try:
+        with errors_of(step):
             frame = with_watermark(rows_of(self._spark, step), step.watermark)
             return observed(distinct(frame, step), step)
-        except PySparkException as error:
-            problem = _problem(step, reason(error) or words_of(error))
-            raise ConfigError(problem.what, problems=[problem]) from error
 
     def _read_all(
         self, starts: Mapping[str, Mapping[str, str]]
@@ -278,8 +282,9 @@ class Building:
         try:
             self.lookups.refresh(session)
             facts = self._facts[epoch] = BatchFacts(self.lookups.states)
-            with evaluated_once(batch, sinks=count):
-                frames = self._parts(batch, facts)
+            with ExitStack() as cached:
+                cached.enter_context(evaluated_once(batch, sinks=count))
+                frames = self._parts(batch, facts, cached)
                 writes: dict[str, Callable[[], None]] = {
                     one.name: partial(
                         self._write_sink, one, frames[one.name], query, epoch
@@ -313,8 +318,14 @@ class Building:
         order = self._analysis.order
         return [self._steps[n] for n in order if n in needed & self._steps.keys()]
 
-    def _parts(self, batch: DataFrame, facts: BatchFacts) -> dict[str, DataFrame]:
-        """The rows of each sink. Counts the expectations of steps on the way."""
+    def _parts(
+        self, batch: DataFrame, facts: BatchFacts, cached: ExitStack
+    ) -> dict[str, DataFrame]:
+        """The rows of each sink. Counts the expectations of steps on the way.
+
+        Rows with expectations are cached until ``cached`` ends. Evaluated for each sink
+        on its own, a row that depends on chance or time could be in none of them.
+        """
         trunk, dead = batch, None
         if self._shape.joined:
             trunk = batch.where(f"{_GOOD} is not null").select(f"{_GOOD}.*")
@@ -325,10 +336,12 @@ class Building:
         trunk.createOrReplaceTempView(self._shape.trunk)
         frames = {self._shape.trunk: trunk}
         for step in self._behind:
-            rows = frames[step.id] = rows_of(batch.sparkSession, step)
-            rows.createOrReplaceTempView(step.id)
+            rows = distinct(rows_of(batch.sparkSession, step), step)
             if step.expectations:
+                rows = cached.enter_context(evaluated_once(rows, sinks=2))
                 facts.unmet.update(counted(rows, step))
+            rows.createOrReplaceTempView(step.id)
+            frames[step.id] = rows
         parts = {sink.name: frames[sink.rows] for sink in self._pipeline.targets}
         if dead is not None and self._pipeline.dead_letters is not None:
             parts[self._pipeline.dead_letters.name] = dead
@@ -345,8 +358,3 @@ class Building:
         assert self._checkpoint is not None
         ledger = self._checkpoint.ledger(sink.name, dead_letters=dead)
         return Arrangement(sink.stream, sink=sink.name, ledger=ledger)
-
-
-def _problem(step: Step, what: str) -> Problem:
-    key = "sql" if step.python is None else "python"
-    return Problem(key, f"step {step.shown!r}: {what}", step.origin)

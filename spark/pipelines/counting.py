@@ -69,7 +69,8 @@ class PipelineTally:
         counts[v.PIPELINE_WRITE_SECONDS] += durations.write
         counts[v.PIPELINE_CHECKPOINT_SECONDS] += durations.checkpoint
         counts[v.PIPELINE_LATE_ROWS] += batch.dropped
-        self._unmet = {
+        # Spark's report of a batch without rows may have no counts.
+        self._unmet = self._unmet | {
             name: self._unmet.get(name, 0) + rows
             for name, rows in batch.expectations.items()
         }
@@ -98,7 +99,6 @@ class PipelineTally:
         for sink, (rows, size) in self._written.items():
             yield Sample(v.PIPELINE_WRITTEN_ROWS, (self._pipeline, sink), rows)
             yield Sample(v.PIPELINE_WRITTEN_BYTES, (self._pipeline, sink), size)
-
         for name, rows in self._unmet.items():
             yield Sample(v.PIPELINE_UNMET_ROWS, (self._pipeline, name), rows)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections import defaultdict
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, final
@@ -204,14 +203,15 @@ class Lookups:
 
     def _ends(self, lookup: Lookup) -> dict[str, dict[str, int]]:
         """The latest offsets of a stream, which bound its reading."""
-        found: dict[str, dict[str, int]] = defaultdict(dict)
+        found: dict[str, dict[str, int]] = {}
         if lookup.stream is None:
             return found
         source = open_source(load(lookup.stream, "spark"), aside=False)
         try:
             for info in source.metadata.partitions():
                 if info.latest is not None:
-                    found[info.partition.topic][str(info.partition.id)] = info.latest
+                    by_id = found.setdefault(info.partition.topic, {})
+                    by_id[str(info.partition.id)] = info.latest
         finally:
             source.close()
         return found

@@ -6,14 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 
-from streamfactory.spark.failures import describe_failure
 from streamfactory.spark.pipelines.functions import rows_of
 from streamfactory.spark.pipelines.lookups import Lookups
-from streamfactory.spark.pipelines.shaping import used_lookups
-from streamfactory.spark.pipelines.sql import session_like
-from streamfactory.spi import ConfigError
+from streamfactory.spark.pipelines.sql import errors_of, session_like
 from streamfactory.wiring.streams.stream import open_stream
 
 if TYPE_CHECKING:
@@ -58,7 +54,10 @@ def preview(
         first = _first(source, rows, dead_letters=pipeline.dead_letters is not None)
         _view(session, source.id, first, analysis.schemas[source.id])
         found.append(Sample(source.id, first))
-    lookups = Lookups(used_lookups(pipeline, analysis), analysis.schemas)
+    # Steps that no sink reads are shown, too: they are work in progress.
+    read = set[str]().union(*analysis.reads.values())
+    known = [one for one in pipeline.lookups if one.id in read]
+    lookups = Lookups(known, analysis.schemas)
     try:
         lookups.open(session)
         lookups.refresh(session)
@@ -67,16 +66,13 @@ def preview(
             if name not in steps:
                 continue
             step = steps[name]
-            try:
+            with errors_of(step):
                 frame = rows_of(session, step)
                 if step.distinct is not None:  # within a time: of streams only
                     frame = frame.dropDuplicates([*step.distinct.by])
                 frame.createOrReplaceTempView(name)
                 if step.shown == name:
                     found.append(Sample(name, frame.limit(rows).toArrow()))
-            except PySparkException as error:
-                msg = f"step {step.shown!r}: {describe_failure(error)}"
-                raise ConfigError(msg) from error
     finally:
         lookups.close()
     return found

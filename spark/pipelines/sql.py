@@ -7,6 +7,7 @@ from theirs, no stream is contacted, and nothing runs.
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from itertools import groupby
@@ -16,14 +17,15 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users write it
 
-from streamfactory.spark.failures import unlogged, words_of
+from streamfactory.spark.failures import reason, unlogged, words_of
+from streamfactory.spark.pipelines.expectations import DEAD_LETTER
 from streamfactory.spark.pipelines.functions import rows_of
 from streamfactory.spark.pipelines.trees import PlanTree
 from streamfactory.spi import ConfigError, Problem
 from streamfactory.wiring.core.nearest import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -245,16 +247,17 @@ def _analyse_step(session: SparkSession, step: Step, analysis: Analysis) -> None
     except Py4JJavaError as error:
         _problem(analysis, step, _java_words(error, step.sql))
         return
+    plan, tree = _plan_of(frame), PlanTree(analysis.static)
+    has_stream = tree.reads_stream(plan)
     wrong = _check_watermark(frame, step.watermark) or _check_columns(frame, step)
     if frame.isStreaming:
         wrong = "reads a stream that is no source: name it in [[sources]]"
+    elif step.distinct is not None and step.distinct.within and not has_stream:
+        wrong = "distinct.within has no effect: the step reads no stream; remove it"
     if wrong is not None:
         _problem(analysis, step, wrong)
         return
-    java: Any = frame._jdf
-    plan = java.queryExecution().analyzed()
-    tree = PlanTree(analysis.static)
-    if tree.reads_stream(plan):
+    if has_stream:
         if step.distinct is not None or not tree.is_by_the_row(plan):
             analysis.stateful.add(step.id)
     elif analysis.reads[step.id]:
@@ -286,10 +289,27 @@ def _check_columns(rows: DataFrame, step: Step) -> str | None:
         return f"distinct.by: {words_of(error)}"
     for one in step.expectations:
         try:
-            rows.where(one.fulfilled)
+            plan = _plan_of(rows.where(one.fulfilled))
         except PySparkException as error:
             return f"expectation {one.name!r}: {words_of(error)}"
+        if one.on_failure == DEAD_LETTER and _varies(rows, plan.condition()):
+            # Each sink evaluates it: a row would be in both of them, or in none.
+            what = f"expectation {one.name!r}: {DEAD_LETTER} requires a condition with "
+            what += "the same result each time: it calls a random function, or one of "
+            return what + "the current time; make its value a column of the step"
     return None
+
+
+def _plan_of(frame: DataFrame) -> Any:
+    java: Any = frame._jdf
+    return java.queryExecution().analyzed()
+
+
+def _varies(rows: DataFrame, expression: Any) -> bool:
+    """Whether an expression may have another value when it is evaluated again."""
+    jvm: Any = rows.sparkSession._jvm
+    now = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
+    return not expression.deterministic() or bool(expression.containsPattern(now))
 
 
 def distinct(frame: DataFrame, step: Step) -> DataFrame:
@@ -343,6 +363,30 @@ def _java_words(error: Py4JJavaError, sql: str) -> str:
 def _problem(
     analysis: Analysis, step: Step, what: str, hint: str | None = None
 ) -> None:
-    text = f"step {step.shown!r}: {what}"
+    analysis.problems.append(problem_of(step, what, hint))
+
+
+@contextmanager
+def errors_of(step: Step) -> Iterator[None]:
+    """Raise errors of a step's query or function with the step.
+
+    Raises:
+        ConfigError: config; Spark refuses the query, or the function fails.
+    """
+    try:
+        yield
+    except PySparkException as error:
+        raise _refusal(step, reason(error) or words_of(error)) from error
+    except ConfigError as error:
+        raise _refusal(step, error.what, error.remedy) from error
+
+
+def _refusal(step: Step, what: str, hint: str | None = None) -> ConfigError:
+    problem = problem_of(step, what, hint)
+    return ConfigError(problem.what, problems=[problem])
+
+
+def problem_of(step: Step, what: str, hint: str | None = None) -> Problem:
+    """A problem of a step's query or function."""
     key = "sql" if step.python is None else "python"
-    analysis.problems.append(Problem(key, text, step.origin, hint))
+    return Problem(key, f"step {step.shown!r}: {what}", step.origin, hint)

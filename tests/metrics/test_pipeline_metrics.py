@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -74,6 +75,15 @@ def test_rows_that_workers_wrote_are_counted_by_sink(
         ("pipeline.dead.letters", "p"): 3,
         ("pipeline.failed.attempts", "p"): 1,
     }
+
+
+def test_rows_that_do_not_fulfil_an_expectation_add_up_over_all_batches() -> None:
+    tally = PipelineTally("p")
+    batch = batch_of("p", REPORT, [Scan("input")])
+    for counts in ({"x": 2}, {}, {"x": 1, "y": 0}):
+        tally.add(replace(batch, expectations=counts))
+    found = [one for one in tally.counters() if one.metric.name.endswith("unmet.rows")]
+    assert {one.labels: one.number for one in found} == {("p", "x"): 3, ("p", "y"): 0}
 
 
 def test_a_batch_without_a_record_is_not_that_of_another(

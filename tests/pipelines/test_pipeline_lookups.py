@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -144,6 +145,19 @@ def test_a_batch_reads_a_lookup_again_when_it_is_due(
     assert len(reads) == times
 
 
+@pytest.mark.parametrize("refresh", ["once", "batch"])
+def test_distinct_rows_of_a_lookup_are_joined(
+    spark: SparkSession, works: Works, refresh: str
+) -> None:
+    path = table(works.folder, id=[1, 1, 2], name=["a", "a", "b"])
+    step = '[[steps]]\nid = "one"\nsql = "select * from customers"\n'
+    step += '"distinct.by" = "id"\n'
+    join = JOIN.replace("customers", "one")
+    pipeline = works.pipeline(lookup(parquet(path), refresh) + step + join + OUT)
+    works.succeed(spark, pipeline)
+    assert sorted(works.topics["out"].column("name")) == ["a", "b"]
+
+
 def test_a_stream_is_a_table_of_the_latest_row_of_each_key(
     spark: SparkSession, works: Works
 ) -> None:
@@ -155,7 +169,7 @@ def test_a_stream_is_a_table_of_the_latest_row_of_each_key(
     works.succeed(spark, works.pipeline(text))
     rows = works.topics["out"].rows()
     assert {row["id"]: row["price"] for row in rows} == {1: 1.5, 2: 2.5, 3: 3.0}
-    state = works.batches[-1].lookups["prices"]
+    state = json.loads(json.dumps(works.batches[-1].plain()))["lookups"]["prices"]
     assert (state["rows"], state["offsets"]) == (3, {"prices": {"0": 5}})
 
 
@@ -170,6 +184,8 @@ def test_what_a_lookup_cannot_do_is_refused_before_the_start(
     union = '[[steps]]\nid = "named"\n'
     union += f"sql = \"select id, '' as name from input union all {STATIC}\"\n"
     static = f"[[steps]]\nid = 'named'\nsql = '{STATIC}'\n"
+    within = '"distinct.by" = "id"\n"distinct.within" = "1 hour"\n'
+    within += '"watermark.column" = "at"\n'
     works.topics["prices"].write(id=[1], price=[1.0])
     works.topic("nowhere")
     missing = lookup(parquet(works.folder / "none.parquet"))
@@ -180,6 +196,12 @@ def test_what_a_lookup_cannot_do_is_refused_before_the_start(
         (again + kept, "step 'named' aggregates, joins", "'customers', which is read"),
         (again + union, "step 'named' aggregates, joins", "'customers', which is read"),
         (again + static, "sink 'out': step 'named' reads no stream"),
+        (
+            lookup(parquet(path))
+            + static.replace("name from", "now() as at from")
+            + within,
+            "distinct.within has no effect",
+        ),
         (missing + JOIN, "lookup 'customers' of", "none.parquet", "create the table"),
         (unknown + JOIN, "lookup 'customers' of x", "name its package in [spark]"),
         (lookup('stream = "prices"\nkey = "no"\n') + JOIN, "`no`", "name columns of"),

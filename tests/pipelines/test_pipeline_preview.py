@@ -39,7 +39,7 @@ def test_steps_see_the_first_rows_and_nothing_is_written(
     text = '[[steps]]\nid = "once"\nsql = "select id, upper(word) as word from input"\n'
     text += '"distinct.by" = "id"\n[[steps]]\nid = "counted"\n'
     text += 'sql = "select count(*) as n, max(word) as word from once"\n'
-    text += '[[sinks]]\nstream = "out"\n'
+    text += '[[sinks]]\nstream = "out"\nfrom = "counted"\n'
     path = works.pipeline(text, output_mode="complete")
     first, once, counted = Pipelines([path]).preview(spark, 3)
     assert first.rows.to_pydict() == {"id": [1, 1, 3], "word": ["a", "b", "c"]}
@@ -47,6 +47,14 @@ def test_steps_see_the_first_rows_and_nothing_is_written(
     assert counted.rows.to_pylist() == [{"n": 2, "word": "C"}]
     assert not (works.folder / "checkpoints").exists()
     assert not (works.folder / "topics" / "out").exists()
+    # A step that no sink reads, and its lookup.
+    (works.folder / "words.csv").write_text("b")
+    text += '[[lookups]]\nid = "words"\nformat = "csv"\n'
+    text += f'path = "{works.folder}/words.csv"\n'
+    text += '[[steps]]\nid = "more"\nsql = "select _c0 from words, input"\n'
+    path = works.pipeline(text, output_mode="complete")
+    shown = {one.id: one.rows for one in Pipelines([path]).preview(spark, 3)}
+    assert shown["more"].column("_c0").to_pylist() == ["b"] * 3
     wrong = works.pipeline(text.replace("upper(word)", "upper(wrd)"))
     with pytest.raises(ConfigError):
         Pipelines([wrong]).preview(spark, 3)

@@ -61,7 +61,7 @@ class CsvInput(TextInput):
 
     def cut(self, data: bytearray) -> int:
         """Up to the last line end that is not within quotes."""
-        last = _last_end(data, len(data))
+        last = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
         if not last or _QUOTE not in data:
             return last
         octets = np.frombuffer(data, np.uint8)
@@ -150,11 +150,6 @@ class CsvInput(TextInput):
         delimiter = self._options.delimiter
         csv.writer(names, delimiter=delimiter, lineterminator="").writerow(self._names)
         return {"delimiter": delimiter, "header": names.getvalue()}
-
-
-def _last_end(data: bytearray, stop: int) -> int:
-    """Where the last line before ``stop`` ends, within quotes or not; 0 without one."""
-    return max(data.rfind(b"\n", 0, stop), data.rfind(b"\r", 0, stop)) + 1
 
 
 def _quotes(octets: Octets, delimiter: int) -> Ends:

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     Ends = np.ndarray[Any, np.dtype[np.int64]]
 
 REMEDY: Final = "correct the input, or declare other types with `schema=`"
-_LF, _CR = 10, 13
+_LF: Final = 10
+_CR: Final = 13
 """Line ends are this byte or less."""
 _CONTEXT: Final = DecodeContext(Partition("input", 0))
 
