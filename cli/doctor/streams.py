@@ -134,7 +134,9 @@ def _upkeep(target: str, definition: StreamDefinition) -> Iterator[Finding]:
         what = f"{many:,} files can be merged"
         if facts.keys() >= {"files", "bytes"}:
             files = count(int(facts["files"]), "file")
-            what = f"{files} of {facts['bytes']:,} bytes, of which {many:,} can be merged"
+            what = (
+                f"{files} of {facts['bytes']:,} bytes, of which {many:,} can be merged"
+            )
         if many < _MANY:
             yield Finding("stream", target, OK, what)
         else:
