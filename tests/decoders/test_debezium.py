@@ -548,6 +548,10 @@ def test_lists_have_the_meaning_of_their_items() -> None:
     floats = {"items": {"type": "float"}}
     vector = ("array", f"{DEBEZIUM}.data.FloatVector")
     assert typed("array<float>", [1.5, 2.0], *vector, **floats) == [1.5, 2.0]
+    sparse = {"dimensions": 5, "vector": [[0, 1.5], [3, 2.0]]}
+    kind = "struct<dimensions: smallint, vector: map<smallint, double>>"
+    found = typed(kind, sparse, "struct", f"{DEBEZIUM}.data.SparseDoubleVector")
+    assert found == {"dimensions": 5, "vector": [(0, 1.5), (3, 2.0)]}
     items = {"items": {"type": "int32", "name": f"{DEBEZIUM}.time.Date"}}
     found = typed("array<date>", [0, None, 1], "array", **items)
     assert found == [date(1970, 1, 1), None, date(1970, 1, 2)]
