@@ -411,6 +411,10 @@ class KafkaGroupMember(StreamLevelConsumer):
         cause = failure(error, doing, where=brokers(self._config))
         remedy = "rows since the last commit are delivered again, to the new owner of "
         remedy += "the partition"
+        if is_passing(error):
+            # It was tried for the connection's timeout: the caller knows for how long
+            # to go on, and a later commit has all that this one had.
+            remedy = f"commit again, by the same member; otherwise, {remedy}"
         return CheckpointFailed(cause.what, remedy=remedy)
 
 

@@ -211,6 +211,7 @@ def test_a_commit_fails_at_its_deadline_or_when_no_retry_helps(
     error = KafkaError(getattr(KafkaError, name))
     monkeypatch.setattr(KafkaGroupMember, "_saved", lambda *_: error)
     begun = time.monotonic()
-    with pytest.raises(CheckpointFailed, match=name):
+    with pytest.raises(CheckpointFailed, match=name) as caught:
         one.commit(Position({partition: 2}))
+    assert str(caught.value.remedy).startswith("commit again") == (least > 0)
     assert least <= time.monotonic() - begun < least + SOON
