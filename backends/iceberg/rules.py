@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from streamfactory.arrowlog.disk.rules import scheme_of
 from streamfactory.spi import Role
+from streamfactory.tables.options import WRITE_OPTIONS
 from streamfactory.tables.stores import location_problems
 
 if TYPE_CHECKING:
@@ -14,7 +15,11 @@ if TYPE_CHECKING:
     from streamfactory.spi import Problem, StreamConfig
 
 _EITHER: Final = "set table with warehouse or catalog.prop.uri, or path to read only"
-_OF_CATALOGS: Final = ("warehouse", "catalog")
+_OF_CATALOGS: Final = (
+    *("warehouse", "catalog", "partition.by", "producer.key.columns"),
+    *(one.key for one in WRITE_OPTIONS),
+)
+"""Options without effect on a table that is only read."""
 _CHOOSE: Final = frozenset(("type", "uri"))
 """Properties of pyiceberg that name a catalog."""
 _CODE: Final = ("py-catalog-impl", "py-io-impl")
@@ -34,7 +39,7 @@ def check_options(config: StreamConfig, role: Role | None) -> Iterator[Problem]:
             yield config.problem("table", what, _EITHER)
         for key in _OF_CATALOGS:
             if config.given(key):
-                what = "has no effect without table"
+                what = "has no effect without table: a path is read only"
                 yield config.problem(key, what, level="warning")
 
 

@@ -20,6 +20,9 @@ from streamfactory.spi import (
     TopicNotFound,
     Unsupported,
 )
+from streamfactory.wiring.config.configure import inspect
+from streamfactory.wiring.config.definition import StreamDefinition
+from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
@@ -207,6 +210,15 @@ def test_what_names_no_table_to_write_is_refused(
         open_sink({"streamType": "iceberg", **config}) as sink,
     ):
         sink.put({"id": [1]})
+
+
+@pytest.mark.parametrize("key", ["producer.key.columns", "stream.iceberg.partition.by"])
+def test_options_of_a_sink_have_no_effect_on_a_path(key: str) -> None:
+    path = {"streamType": "iceberg", "stream.iceberg.path": "t"}
+    definition = StreamDefinition.of("orders", {**path, key: "id"})
+    problems = inspect(definition, default_manager()).problems
+    found = [(one.key, one.level, one.what) for one in problems]
+    assert (key, "warning", "has no effect without table: a path is read only") in found
 
 
 def test_a_stream_of_no_table_creates_nothing(lake: IcebergLake) -> None:
