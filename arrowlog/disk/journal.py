@@ -22,7 +22,8 @@ from streamfactory.arrowlog.checks import no_such_partition
 from streamfactory.arrowlog.clocks import LogClock
 from streamfactory.arrowlog.disk.loading import hole, load
 from streamfactory.arrowlog.disk.names import record_name
-from streamfactory.arrowlog.disk.records import Record, is_intact
+from streamfactory.arrowlog.disk.records import Record
+from streamfactory.arrowlog.disk.sealed import is_intact
 from streamfactory.arrowlog.disk.state import apply
 from streamfactory.spi import (
     CorruptData,

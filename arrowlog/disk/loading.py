@@ -17,7 +17,8 @@ from streamfactory.arrowlog.disk.names import (
     snapshots,
 )
 from streamfactory.arrowlog.disk.parts import load_part
-from streamfactory.arrowlog.disk.records import DAMAGED, Record
+from streamfactory.arrowlog.disk.records import Record
+from streamfactory.arrowlog.disk.sealed import DAMAGED
 from streamfactory.arrowlog.disk.snapshots import Snapshot, schema_of
 from streamfactory.arrowlog.disk.state import State, apply
 from streamfactory.spi import CorruptData, StreamError, TopicNotFound

@@ -12,7 +12,7 @@ from streamfactory.arrowipc import PREFIX, ROWS, header_length, read_header
 from streamfactory.arrowlog.decoding import LARGEST
 from streamfactory.arrowlog.disk.index import PART_SCHEMA, Part
 from streamfactory.arrowlog.disk.names import SEGMENT
-from streamfactory.arrowlog.disk.records import DAMAGED
+from streamfactory.arrowlog.disk.sealed import DAMAGED
 from streamfactory.spi import BatchValidator, CorruptData, SchemaMismatch, StreamError
 from streamfactory.spi.computing import pc
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from streamfactory.arrowlog.carried import CarriedRows
 from streamfactory.arrowlog.disk.inline import inline_segments
-from streamfactory.arrowlog.disk.records import SEALED_BYTES, Run, Segment, WriterState
+from streamfactory.arrowlog.disk.records import Run, Segment, WriterState
+from streamfactory.arrowlog.disk.sealed import SEALED_BYTES
 from streamfactory.arrowlog.disk.staging import StagedFile
 from streamfactory.arrowlog.values import Committed
 

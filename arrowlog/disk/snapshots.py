@@ -30,18 +30,16 @@ from streamfactory.arrowlog.disk.names import (
     SEGMENTS,
 )
 from streamfactory.arrowlog.disk.records import (
-    DAMAGED,
     FORMAT,
     INLINE,
     SEGMENT_FORMATS,
     VERSION,
     SmallSegment,
     WriterState,
-    decode_version,
     decode_writer,
-    seal,
     to_base64,
 )
+from streamfactory.arrowlog.disk.sealed import DAMAGED, decode_version, seal
 from streamfactory.spi import BatchValidator, CorruptData, SchemaMismatch
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ import numpy as np
 from streamfactory.arrowlog.disk.index import Index
 from streamfactory.arrowlog.disk.names import ARROW, record_name
 from streamfactory.arrowlog.disk.records import (
-    DAMAGED,
     FORMAT,
     INLINE,
     SEGMENT_FORMATS,
     SmallSegment,
 )
+from streamfactory.arrowlog.disk.sealed import DAMAGED
 from streamfactory.arrowlog.disk.snapshots import Snapshot, schema_text
 from streamfactory.spi import CorruptData
 

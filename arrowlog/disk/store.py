@@ -29,14 +29,8 @@ from streamfactory.arrowlog.disk.names import (
     topic_folder,
     topic_of,
 )
-from streamfactory.arrowlog.disk.records import (
-    DAMAGED,
-    FORMAT,
-    FORMATS,
-    Record,
-    decode_sealed,
-    seal,
-)
+from streamfactory.arrowlog.disk.records import FORMAT, FORMATS, Record
+from streamfactory.arrowlog.disk.sealed import DAMAGED, decode_sealed, seal
 from streamfactory.arrowlog.disk.snapshots import schema_text
 from streamfactory.arrowlog.log import LogStore
 from streamfactory.spi import (

@@ -499,7 +499,7 @@ def test_wrong_append_times_of_a_segment_are_refused(
 def test_an_unreadable_record_is_not_written(
     log: DiskLog, store_factory: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamfactory.arrowlog.disk.records.SEALED_BYTES", 4096)
+    monkeypatch.setattr("streamfactory.arrowlog.disk.sealed.SEALED_BYTES", 4096)
     append(log, {0: [1]}, "w", 0)
     with pytest.raises(MisuseError, match="bytes") as caught:
         append(log, {0: [2]}, "w" * 5000, 0)

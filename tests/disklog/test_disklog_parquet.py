@@ -18,7 +18,7 @@ from tests.proving.numbers import SCHEMA, append, everything, numbers_of
 from streamfactory.arrowlog import Epoch, Retention
 from streamfactory.arrowlog.disk.leaves import leaves_of, values_of
 from streamfactory.arrowlog.disk.pages import Chunk, read_pages
-from streamfactory.arrowlog.disk.records import decode_sealed
+from streamfactory.arrowlog.disk.sealed import decode_sealed
 from streamfactory.arrowlog.disk.thrift import INT32, NotParquet, read_struct
 from streamfactory.spi import (
     CorruptData,
