@@ -133,10 +133,9 @@ def _upkeep(target: str, definition: StreamDefinition) -> Iterator[Finding]:
         many = int(facts[TO_COMPACT])
         what = f"{many:,} files can be merged"
         if facts.keys() >= {"files", "bytes"}:
-            files = count(int(facts["files"]), "file")
-            what = (
-                f"{files} of {facts['bytes']:,} bytes, of which {many:,} can be merged"
-            )
+            files, size = int(facts["files"]), facts["bytes"]
+            held = f"{files:,} file{'s' * (files != 1)} of {size:,} bytes"
+            what = f"{held}, of which {many:,} can be merged"
         if many < _MANY:
             yield Finding("stream", target, OK, what)
         else:

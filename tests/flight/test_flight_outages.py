@@ -18,6 +18,7 @@ from tests.proving.ports import free_port
 import streamfactory
 from streamfactory.backends.flight.client.connection import Connection
 from streamfactory.backends.flight.client.remote import RemoteLogStore
+from streamfactory.backends.flight.protocol.messages import Topic
 from streamfactory.spi import (
     ClosedError,
     ConnectionFailed,
@@ -128,6 +129,17 @@ def test_call_that_waits_for_a_server_ends_when_the_sink_is_closed() -> None:
     waiting.join()
     assert time.monotonic() - start < 20  # the timeout is 30 s
     assert isinstance(waiting.error, ClosedError)
+
+
+def test_call_that_begins_as_the_connection_is_closed_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connection = Connection(["grpc://127.0.0.1:1"], 30, 30, lambda: ({}, []))
+    client = connection.client()
+    monkeypatch.setattr(Connection, "client", lambda _: client)
+    connection.close()
+    with pytest.raises(ClosedError, match=r"127\.0\.0\.1:1 is closed"):
+        connection.call("describe", Topic("clicks"), Topic)
 
 
 def test_server_that_does_not_run_is_named_with_a_remedy() -> None:

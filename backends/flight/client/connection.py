@@ -43,6 +43,8 @@ _REFUSED: Final = ("certificate verify failed", "Peer name")
 _MISCONFIGURED: Final = ("handshake failed", "Socket closed")
 """Causes of TLS on one side only, and of a client certificate that is not accepted. A
 server that ends has the second one, too."""
+_CLOSED: Final = "FlightClient is closed"
+"""What a call raises after `close`."""
 
 _used_by: Final[list[int]] = []
 """The process that used Flight first. gRPC's threads and locks do not survive a fork:
@@ -181,6 +183,8 @@ class Connection:
         except StreamError:
             raise
         except Exception as error:
+            if _CLOSED in str(error):  # by another thread, just before the call
+                self._check_open()
             ours = self._not_connected(error) or from_status(error)
             if ours is None:
                 raise
