@@ -23,6 +23,7 @@ from streamfactory.spi import (
 )
 from streamfactory.ui.catalogue import catalogue
 from streamfactory.ui.cells import MOST_COLUMNS
+from streamfactory.ui.editing.files import SUFFIX
 from streamfactory.ui.looking import Found, look
 from streamfactory.wiring.config.configure import inspect
 from streamfactory.wiring.config.describing import effective
@@ -69,7 +70,8 @@ def configuration(name: str) -> Document:
         "name": definition.name,
         "description": definition.description,
         "origin": definition.origin,
-        "file": path.name if path.parent == folder else None,
+        # Of those that the editor changes.
+        "file": path.name if path.parent == folder and path.suffix == SUFFIX else None,
         "type": None if config is None else config.type,
         "problems": [
             {"level": one.level, "text": str(one)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import os
 import re
 import time
@@ -99,6 +100,11 @@ def fields_of(form: str) -> dict[str, str]:
             value = "" if given is None else given[1]
         found[html.unescape(name[1])] = html.unescape(value).replace("\n", "\r\n")
     return found
+
+
+def listed(folder: Path) -> list[str]:
+    """The files of a folder, without that of the stream clicks."""
+    return sorted(path.name for path in folder.iterdir() if "clicks" not in path.name)
 
 
 @pytest.fixture
@@ -217,7 +223,7 @@ def test_a_stream_is_renamed_copied_deleted_and_restored(person: Editor) -> None
     folder = person.folder
     key = person.edit("orders.toml", TEXT.replace('"orders"\ndesc', '"sales"\ndesc'))
     assert person.confirm(key) == (303, "/stream?name=sales")
-    assert sorted(os.listdir(folder)) == ["clicks.toml", "sales.toml"]
+    assert listed(folder) == ["sales.toml"]
     copy = person.opened(
         person.get("/edit/file", kind="stream", file="sales.toml", copy="1")
     )
@@ -227,20 +233,20 @@ def test_a_stream_is_renamed_copied_deleted_and_restored(person: Editor) -> None
     deletion = person.plan("/edit/delete", form)
     assert "its rows, its spool" in person.get("/edit/change", change=deletion)
     assert person.confirm(deletion) == (303, "/edit/")
-    assert sorted(os.listdir(folder)) == ["clicks.toml", "sales-copy.toml"]
+    assert listed(folder) == ["sales-copy.toml"]
     restored = person.plan("/edit/undo", {})
     assert person.confirm(restored)[0] == 303
     assert "# Kept by the web team" in (folder / "sales.toml").read_text()
     again = person.plan("/edit/undo", {})  # what was undone is done again
     assert person.confirm(again)[0] == 303
-    assert sorted(os.listdir(folder)) == ["clicks.toml", "sales-copy.toml"]
+    assert listed(folder) == ["sales-copy.toml"]
 
 
 def test_a_file_named_otherwise_keeps_its_name(person: Editor) -> None:
     (person.folder / "orders.toml").rename(person.folder / "01.toml")
     key = person.edit("01.toml", TEXT.replace('"orders"\ndesc', '"sales"\ndesc'))
     assert person.confirm(key)[0] == 303
-    assert sorted(os.listdir(person.folder)) == ["01.toml", "clicks.toml"]
+    assert listed(person.folder) == ["01.toml"]
 
 
 def test_permissions_and_line_ends_are_kept(person: Editor) -> None:
@@ -304,52 +310,32 @@ def test_a_pipeline_is_written_as_text_with_problems_at_their_lines(
 # --- attacks ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "../x",
-        "..",
-        ".",
-        "/etc/x",
-        "a/b",
-        "a\\b",
-        ".hidden",
-        "",
-        " ",
-        "x\0y",
-        "x\ny",
-        "x" * 250,
-        "é" * 150,
-        "\u202ex",
-    ],
+NAMES = (
+    *("../x", "..", ".", "/etc/x", "a/b", "a\\b", ".hidden", "", " ", "x\0y", "x\ny"),
+    *("x" * 250, "é" * 150, "\u202ex"),
 )
-def test_names_that_are_paths_are_refused(person: Editor, name: str) -> None:
-    before = sorted(os.listdir(person.folder.parent)), sorted(os.listdir(person.folder))
-    answer = person.client.get("/edit/new", kind="stream", name=name, type="memory")
-    assert answer.status_code == 400
-    form = person.opened(
-        person.get("/edit/new", kind="stream", name="x", type="memory")
-    )
-    quoted = name.replace("\\", "\\\\").replace("\n", "\\n").replace("\0", "\\u0000")
-    text = TEXT.replace('"orders"\ndesc', f'"{quoted}"\ndesc')
-    status, _ = person.post("/edit/text", {**form, "text": text, "show": ""})
-    assert status == 400
-    assert before == (
-        sorted(os.listdir(person.folder.parent)),
-        sorted(os.listdir(person.folder)),
-    )
 
 
-@pytest.mark.parametrize(
-    "name", ["../streams/orders.toml", "/etc/passwd", "orders", "none.toml", "", "."]
-)
-def test_files_outside_of_the_folder_are_unknown(person: Editor, name: str) -> None:
-    answer = person.client.get("/edit/file", kind="stream", file=name)
-    assert answer.status_code == 404
-    form = {"kind": "stream", "file": name, "text": TEXT, "digest": "x"}
-    if name:
-        assert person.post("/edit/text", {**form, "show": ""})[0] == 409
-    assert person.post("/edit/delete", form)[0] == 404
+def test_names_that_are_paths_are_refused(person: Editor) -> None:
+    before = listed(person.folder.parent), listed(person.folder)
+    form = person.opened(person.get("/edit/new", kind="stream", name="x", type="push"))
+    for name in NAMES:
+        answer = person.client.get("/edit/new", kind="stream", name=name, type="push")
+        assert answer.status_code == 400, name
+        quoted = json.dumps(name)[1:-1]
+        text = TEXT.replace('"orders"\ndesc', f'"{quoted}"\ndesc')
+        status, _ = person.post("/edit/text", {**form, "text": text, "show": ""})
+        assert status == 400, name
+    assert before == (listed(person.folder.parent), listed(person.folder))
+
+
+def test_files_outside_of_the_folder_are_unknown(person: Editor) -> None:
+    for name in ("../streams/orders.toml", "/etc/passwd", "orders", "none.toml", "."):
+        answer = person.client.get("/edit/file", kind="stream", file=name)
+        assert answer.status_code == 404, name
+        form = {"kind": "stream", "file": name, "text": TEXT, "digest": "x"}
+        assert person.post("/edit/text", {**form, "show": ""})[0] == 409, name
+        assert person.post("/edit/delete", form)[0] == 404, name
 
 
 def test_a_link_and_a_pipe_are_not_opened(person: Editor, small: World) -> None:
@@ -453,24 +439,26 @@ LITERALS = [
 ]
 
 
-@pytest.mark.parametrize("text", LITERALS)
 def test_a_literal_secret_is_refused_and_never_shown(
-    person: Editor, text: str, caplog: pytest.LogCaptureFixture
+    person: Editor, caplog: pytest.LogCaptureFixture
 ) -> None:
     form = person.opened(person.get("/edit/new", kind="stream", name="k", type="kafka"))
-    for button in ("show", "check"):
-        status, shown = person.post("/edit/text", {**form, "text": text, button: ""})
-        assert status == 400
-        assert "has literal secrets" in shown
-        assert LITERAL not in shown
-    (person.folder / "k.toml").write_text(text)
-    for arguments in ({"file": "k.toml"}, {"file": "k.toml", "copy": "1"}):
-        answer = person.client.get("/edit/file", kind="stream", **arguments)
-        assert answer.status_code == 400
-        assert LITERAL not in answer.get_data(as_text=True)
     asked = {"kind": "stream", "file": "k.toml", "text": "", "digest": "x"}
-    for path in ("/edit/delete", "/edit/text", "/edit/form"):
-        assert LITERAL not in person.post(path, {**asked, "show": ""})[1]
+    for text in LITERALS:
+        status, shown = person.post("/edit/text", {**form, "text": text, "show": ""})
+        assert status == 400, text
+        assert "has literal secrets" in shown, text
+        assert LITERAL not in shown
+        (person.folder / "k.toml").write_text(text)
+        more: dict[str, str]
+        for more in ({}, {"copy": "1"}):
+            answer = person.client.get(
+                "/edit/file", kind="stream", file="k.toml", **more
+            )
+            assert answer.status_code == 400
+            assert LITERAL not in answer.get_data(as_text=True)
+        for path in ("/edit/delete", "/edit/text", "/edit/form"):
+            assert LITERAL not in person.post(path, {**asked, "show": ""})[1]
     assert LITERAL not in caplog.text
 
 
@@ -478,19 +466,19 @@ def test_a_secret_in_a_field_is_left_out_and_the_rest_kept(person: Editor) -> No
     form = person.opened(
         person.get("/edit/new", kind="stream", name="k", type="kafka"), text=False
     )
-    form["set stream.kafka.bootstrap.servers"] = "localhost:1"
+    form["set stream.kafka.broker.list"] = "localhost:1"
     form["set stream.kafka.topic.name"] = "k"
     form["set stream.kafka.decoder.class.name"] = "raw"
-    form["set stream.kafka.sasl.password"] = LITERAL
-    form["set stream.kafka.group.instance.id"] = f"http://me:{LITERAL}@x"
+    form["set stream.kafka.ssl.client.key"] = LITERAL
+    form["set group.id"] = f"http://me:{LITERAL}@x"
     status, shown = person.post("/edit/form", {**form, "show": ""})
     assert status == 400
     assert LITERAL not in shown
     assert "What was entered was not kept" in shown
-    assert '"bootstrap.servers" = "localhost:1"' in person.opened(shown)["text"]
-    form["set stream.kafka.sasl.password"] = "${env:KAFKA_PASSWORD}"
+    assert '"broker.list" = "localhost:1"' in person.opened(shown)["text"]
+    form["set stream.kafka.ssl.client.key"] = "${env:KAFKA_PASSWORD}"
     status, shown = person.post("/edit/form", {**form, "check": ""})
-    assert '"sasl.password" = "${env:KAFKA_PASSWORD}"' in person.opened(shown)["text"]
+    assert '"ssl.client.key" = "${env:KAFKA_PASSWORD}"' in person.opened(shown)["text"]
 
 
 HOSTILE = [
@@ -507,27 +495,22 @@ HOSTILE = [
     "$" * 100,
     "${env:" * 100,
     "\0",
-    "\ud83d\ude00",
 ]
 
 
-@pytest.mark.parametrize("value", HOSTILE)
-def test_hostile_values_are_text_everywhere(person: Editor, value: str) -> None:
-    value = value.encode("utf-8", "replace").decode()
+def test_hostile_values_are_text_everywhere(person: Editor) -> None:
     page = person.get("/edit/file", kind="stream", file="orders.toml")
     form = person.opened(page, text=False)
-    for key in form:
-        changed = {**form, key: value}
-        if key == "csrf":
-            continue
-        if key in ("kind", "file", "digest"):
-            changed["show"] = ""
-        elif not key.startswith("set stream.memory.topic") and key.startswith("set "):
-            continue  # one of many alike
-        status, shown = person.post("/edit/form", changed)
-        assert status in (200, 303, 400, 404, 409), (key, status)
-        assert "<script>" not in shown
-        assert "49" not in shown.replace("497", "") or "7 * 7" in shown
+    fields = ("name", "description", "set stream.memory.topic.name", "set schema")
+    for value in HOSTILE:
+        for key in (*fields, "text", "kind", "file", "digest"):
+            changed = {**form, key: value, "show": ""}
+            status, shown = person.post("/edit/form", changed)
+            assert status in (303, 400, 404, 409), (key, value, status)
+            assert "<script>" not in shown
+            if status == 303:
+                shown = person.get(shown)
+                assert "<script>" not in shown
     assert (person.folder / "orders.toml").read_text() == TEXT
 
 
