@@ -15,7 +15,6 @@ from flask import Blueprint, abort, g, redirect, render_template, request, url_f
 from streamfactory.spi import MisuseError, StreamError
 from streamfactory.spi.hooks import BACKENDS
 from streamfactory.ui.asked import note
-from streamfactory.ui.catalogue import forget
 from streamfactory.ui.changes import (
     Confirmed,
     ShownEdit,
@@ -265,8 +264,6 @@ def _editing() -> Editing:
 
 def _answer(asked: Editing, refused: list[str]) -> str | tuple[str, int] | Response:
     """The page again with what was found, or the change where that is asked for."""
-    if "show" in request.form:
-        forget()  # names are compared with those that there are now
     draft = draft_of(asked.kind, asked.path, asked.text)
     before = ""
     if asked.file:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.ui.conftest import PLACE, SCRIPT, TOKEN, Client, World
 
+from streamfactory.ui import catalogue
 from streamfactory.ui.access import Access
 from streamfactory.ui.app import create_app
 from streamfactory.ui.editing.applying import Edits
@@ -346,6 +347,7 @@ def test_a_link_and_a_pipe_are_not_opened(person: Editor, small: World) -> None:
     assert answer.status_code == 400
     assert "is a link" in answer.get_data(as_text=True)
     (person.folder / "link.toml").unlink()
+    catalogue.forget()
     key = person.edit("orders.toml", TEXT.replace("= 4", "= 5"))
     (person.folder / "orders.toml").unlink()
     (person.folder / "orders.toml").symlink_to(outside)
