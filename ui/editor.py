@@ -26,6 +26,7 @@ from streamfactory.ui.editing.checking import (
     difference,
     refuse_commands,
     run_text,
+    topics_of,
     try_out,
     users_of,
 )
@@ -53,6 +54,7 @@ editor = Blueprint("editor", __name__, url_prefix="/edit")
 
 _NEW: Final = "new"
 """The name of the file of a definition that has none yet, in messages."""
+_MOST_TOPICS: Final = 1000
 _LOOKED_UP: Final = ("configuration", "partitions", "lags", "facts")
 _PIPELINE: Final = """\
 name = ""
@@ -152,6 +154,21 @@ def form() -> str | tuple[str, int] | Response:
 def text() -> str | tuple[str, int] | Response:
     """Take a text."""
     return _answer(_editing(), [])
+
+
+@editor.post("/topics")
+def topics() -> str:
+    """The topics that a definition reaches, to begin a stream of one of them."""
+    asked = _editing()
+    draft = draft_of(asked.kind, asked.path, asked.text)
+    definition = draft.definition
+    if definition is None:
+        msg = "the definition cannot be read"
+        raise MisuseError(msg, remedy="check it first")
+    found = in_time(lambda: topics_of(definition, draft.type), None)
+    return render_template(
+        "edit_topics.html", asked=asked, draft=draft, topics=found[:_MOST_TOPICS]
+    )
 
 
 @editor.post("/delete")

@@ -217,6 +217,26 @@ def test_problems_are_at_their_fields_and_at_their_lines(person: Editor) -> None
     assert person.opened(shown)["text"] == "name = ["
 
 
+def test_a_stream_is_begun_of_a_topic_that_is_there(
+    person: Editor, small: World
+) -> None:
+    page = person.get("/edit/new", kind="stream", name="x", type="file")
+    form = person.opened(page, text=False)
+    form["text"] += f'path = "{small.topic.options["stream.file.path"]}"\n'
+    status, shown = person.post("/edit/topics", form)
+    assert status == 200, shown
+    assert re.findall("<option value=.*?>(.*?)</option>", shown) == ["clicks"]
+    begun = person.opened(shown, text=False)
+    begun |= {"set stream.file.topic.name": "clicks", "name": "begun"}
+    shown = person.get(f"/edit/change?change={person.plan('/edit/form', begun)}")
+    assert "First rows" in shown
+    assert "+name = &#34;begun&#34;" in shown
+    page = person.get("/edit/new", kind="stream", name="x", type="push")
+    status, shown = person.post("/edit/topics", person.opened(page, text=False))
+    assert status == 400
+    assert "Remedy" in shown
+
+
 # --- files: rename, copy, delete, undo --------------------------------------------
 
 
@@ -523,7 +543,7 @@ def test_nothing_is_edited_without_the_right(person: Editor, client: Client) -> 
         if rule.rule.startswith("/edit")
         for method in {"GET", "POST"} & (rule.methods or set())
     ]
-    assert len(rules) == 9
+    assert len(rules) == 10
     form = {"kind": "stream", "file": "orders.toml", "text": "", "digest": ""}
     for path, method in rules:
         # `client` has no session.

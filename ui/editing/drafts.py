@@ -44,6 +44,11 @@ class Remark:
     text: str
     line: int | None
 
+    @property
+    def place(self) -> int:
+        """The order on a page: those without a line come first."""
+        return self.line or 0
+
 
 @dataclass(frozen=True, slots=True)
 class OptionSet:
