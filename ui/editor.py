@@ -32,6 +32,7 @@ from streamfactory.ui.editing.checking import (
 )
 from streamfactory.ui.editing.drafts import KINDS, Remark, draft_of, folder_of
 from streamfactory.ui.editing.files import (
+    MOST_BYTES,
     SUFFIX,
     Changed,
     Folder,
@@ -271,11 +272,12 @@ def _kind(values: Any) -> str:
 def _editing() -> Editing:
     """What the form of a request is about."""
     values = request.form
+    text = plain_lines(values.get("text", ""))
+    if len(text.encode()) > MOST_BYTES:
+        msg = f"the text has more than {MOST_BYTES // 1024} KiB"
+        raise MisuseError(msg, remedy="change the file with an editor of files")
     return Editing(
-        _kind(values),
-        values.get("file", ""),
-        plain_lines(values.get("text", "")),
-        values.get("digest", ""),
+        _kind(values), values.get("file", ""), text, values.get("digest", "")
     )
 
 

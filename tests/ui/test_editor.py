@@ -17,6 +17,7 @@ from streamfactory.ui import catalogue
 from streamfactory.ui.access import Access
 from streamfactory.ui.app import create_app
 from streamfactory.ui.editing.applying import Edits
+from streamfactory.ui.editing.files import digest_of
 from streamfactory.ui.lookups import Lookups
 from streamfactory.ui.recording import Recorder
 from streamfactory.ui.site import Site
@@ -481,6 +482,10 @@ def test_a_literal_secret_is_refused_and_never_shown(
             assert LITERAL not in answer.get_data(as_text=True)
         for path in ("/edit/delete", "/edit/text", "/edit/form"):
             assert LITERAL not in person.post(path, {**asked, "show": ""})[1]
+        clean = {**asked, "text": TEXT, "digest": digest_of(text.encode()), "show": ""}
+        status, shown = person.post("/edit/text", clean)  # its difference shows it
+        assert status == 400, text
+        assert LITERAL not in shown
     assert LITERAL not in caplog.text
 
 

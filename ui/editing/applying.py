@@ -41,10 +41,9 @@ class Edits:
         folder = folder_of(change.kind)
         with self._lock:
             try:
-                _write(folder, change)
+                digest = _write(folder, change)
             finally:
                 catalogue.forget()
-            digest = folder.read(change.new).digest if change.new else ""
             self._undo = ShownEdit(
                 change.kind,
                 change.name,
@@ -56,15 +55,17 @@ class Edits:
             )
 
 
-def _write(folder: Folder, change: ShownEdit) -> None:
+def _write(folder: Folder, change: ShownEdit) -> str:
+    """Make the change; the digest of the file after it, empty if it is deleted."""
     if not change.new:
         folder.delete(change.old, change.digest)
-    elif not change.old:
-        folder.create(change.new, change.after)
-    elif change.old == change.new:
-        folder.replace(change.new, change.after, change.digest)
-    else:
-        # Written first: a crash leaves two definitions of two names, and loses none.
-        folder.expect(change.old, change.digest)
-        folder.create(change.new, change.after)
-        folder.delete(change.old, change.digest)
+        return ""
+    if not change.old:
+        return folder.create(change.new, change.after)
+    if change.old == change.new:
+        return folder.replace(change.new, change.after, change.digest)
+    # Written first: a crash leaves two definitions of two names, and loses none.
+    folder.expect(change.old, change.digest)
+    digest = folder.create(change.new, change.after)
+    folder.delete(change.old, change.digest)
+    return digest

@@ -138,8 +138,8 @@ class Folder:
         newline = "\r\n" if "\r\n" in text else "\n"
         return Content(plain_lines(text), digest_of(content), newline, mode)
 
-    def create(self, name: str, text: str) -> None:
-        """Create a file of `file_name`.
+    def create(self, name: str, text: str) -> str:
+        """Create a file of `file_name`; returns its digest.
 
         Raises:
             Changed: config; there is one of that name.
@@ -149,9 +149,12 @@ class Folder:
             make_folder(self.path)
             create_file(self.path / name, text.encode())
             sync_folder(self.path)
+        return digest_of(text.encode())
 
-    def replace(self, name: str, text: str, digest: str) -> None:
-        """Replace the text of a file; line ends and permissions are kept.
+    def replace(self, name: str, text: str, digest: str) -> str:
+        """Replace the text of a file; returns its new digest.
+
+        Line ends and permissions are kept.
 
         Raises:
             Changed: config; the file has another digest.
@@ -164,6 +167,7 @@ class Folder:
                 self.path / name, content, self._guard(name, digest), mode=found.mode
             )
             sync_folder(self.path)
+        return digest_of(content)
 
     def delete(self, name: str, digest: str) -> None:
         """Delete a file.
