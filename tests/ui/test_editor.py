@@ -528,16 +528,16 @@ HOSTILE = [
 def test_hostile_values_are_text_everywhere(person: Editor) -> None:
     page = person.get("/edit/file", kind="stream", file="orders.toml")
     form = person.opened(page, text=False)
-    fields = ("name", "description", "set stream.memory.topic.name", "set schema")
-    for value in HOSTILE:
-        for key in (*fields, "text", "kind", "file", "digest"):
-            changed = {**form, key: value, "show": ""}
+    options = ("description", "set stream.memory.topic.name", "set schema")
+    alone = ("name", "text", "kind", "file", "digest")
+    for number, value in enumerate(HOSTILE):
+        for keys in (options, *([one] for one in alone[: 5 if number < 2 else 1])):
+            changed = {**form, **dict.fromkeys(keys, value), "show": ""}
             status, shown = person.post("/edit/form", changed)
-            assert status in (303, 400, 404, 409), (key, value, status)
+            assert status in (303, 400, 404, 409), (keys, value, status)
             assert "<script>" not in shown
             if status == 303:
-                shown = person.get(shown)
-                assert "<script>" not in shown
+                assert "<script>" not in person.get(shown)
     assert (person.folder / "orders.toml").read_text() == TEXT
 
 
