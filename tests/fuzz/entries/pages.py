@@ -136,6 +136,9 @@ class PageActions(Entry):
         session = self._logged_in()
         kept = session.changes
         body = body.replace(b"csrf=%40", b"csrf=" + session.csrf.encode())
+        if self._edited.exists():
+            digest = digest_of(self._edited.read_bytes())
+            body = body.replace(b"digest=%40", b"digest=" + digest.encode())
         if kept:
             body = body.replace(b"change=%40", b"change=" + kept[-1].key.encode())
         answer = self._client.post(
@@ -195,10 +198,7 @@ class PageActions(Entry):
         if chance.random() < 0.2:
             text += f'"stream.memory.api.key" = "{_SECRET}"\n'
         name = chance.choice(("edited.toml", "", "new.toml", "../delays.toml"))
-        digest = ""
-        if self._edited.exists():
-            digest = digest_of(self._edited.read_bytes())
-        form = {"kind": "stream", "file": name, "text": text, "digest": digest}
+        form = {"kind": "stream", "file": name, "text": text, "digest": "@"}
         path = chance.choice(("form", "text", "text", "delete", "undo"))
         if path == "form":
             form |= {"name": "edited", "set stream.memory.partitions": "3"}
