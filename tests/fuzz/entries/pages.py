@@ -17,6 +17,7 @@ from streamfactory.engines.search.process import Evaluator, Refused
 from streamfactory.spi import MisuseError
 from streamfactory.ui.access import Access, Session
 from streamfactory.ui.app import create_app
+from streamfactory.ui.changes import ShownEdit
 from streamfactory.ui.editing.applying import Edits
 from streamfactory.ui.editing.files import digest_of
 from streamfactory.ui.lookups import Lookups
@@ -139,8 +140,10 @@ class PageActions(Entry):
         self._edited.write_text(_DEFINITION)  # an input may have deleted it
         digest = digest_of(_DEFINITION.encode())
         body = body.replace(b"digest=%40", b"digest=" + digest.encode())
-        if kept:
-            body = body.replace(b"change=%40", b"change=" + kept[-1].key.encode())
+        edits = path.startswith(b"/edit")
+        fit = [one for one in kept if isinstance(one, ShownEdit) is edits] or [*kept]
+        if fit:
+            body = body.replace(b"change=%40", b"change=" + fit[-1].key.encode())
         answer = self._client.post(
             urllib.parse.quote(path.decode("utf-8", "replace") or "/"),
             data=body,
