@@ -69,7 +69,8 @@ def ui_command(
 
     Shows the streams of the catalogue and the pipelines in the folder pipelines beside
     it, and each PIPELINE (a file). Nothing is consumed or changed; with a token,
-    pipelines can be run, dead letters be replayed, and positions and topics be changed.
+    pipelines can be run, dead letters be replayed, and positions and topics be changed;
+    with edit=true as well, the files of streams and pipelines, too.
     Ends at SIGTERM or SIGINT.
     """
     interval = interval_of(every, least=_LEAST)

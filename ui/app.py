@@ -23,6 +23,8 @@ from streamfactory.spi import (
 from streamfactory.ui.actions import actions
 from streamfactory.ui.administration import administration
 from streamfactory.ui.browse import browse
+from streamfactory.ui.editing.files import Changed
+from streamfactory.ui.editor import editor
 from streamfactory.ui.mapping import mapping
 from streamfactory.ui.pages import pages
 from streamfactory.ui.running import running
@@ -69,6 +71,7 @@ def create_app(found: Site) -> Flask:
     app.jinja_env.filters["ago"] = _ago
     app.jinja_env.filters["bytes"] = _bytes
     app.jinja_env.filters["lines"] = _lines
+    app.jinja_env.filters["as_is"] = _as_is
     app.before_request(_check_request)
     app.after_request(_secure)
     app.context_processor(_context)
@@ -83,6 +86,7 @@ def create_app(found: Site) -> Flask:
     app.register_blueprint(mapping)
     app.register_blueprint(actions)
     app.register_blueprint(running)
+    app.register_blueprint(editor)
     return app
 
 
@@ -142,6 +146,7 @@ def _context() -> dict[str, Any]:
     return {
         "can_log_in": site().access.has_token,
         "csrf": None if session is None else session.csrf,
+        "can_edit": session is not None and site().edits.allowed,
     }
 
 
@@ -192,7 +197,7 @@ def _stream_error(error: StreamError) -> tuple[str, int]:
     status = 400
     if isinstance(error, UnknownStream | TopicNotFound):
         status = 404
-    elif isinstance(error, IncarnationChanged | OffsetOutOfRange):
+    elif isinstance(error, IncarnationChanged | OffsetOutOfRange | Changed):
         status = 409  # what was asked for is not what the stream has now
     elif error.error_class is ErrorClass.TRANSIENT:
         status = 503
@@ -220,6 +225,11 @@ def _printable(value: Any) -> Any:
 def _lines(text: str) -> Markup:
     """A text of several lines, each of them printable."""
     return Markup("\n").join(escape(printable(line)) for line in text.splitlines())
+
+
+def _as_is(text: str) -> Markup:
+    """A text for a field that sends it back: it is escaped, and otherwise unchanged."""
+    return escape(text)
 
 
 def _number(value: float | None, unknown: str = "unknown") -> str:

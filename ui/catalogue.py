@@ -20,6 +20,13 @@ _lock = threading.Lock()
 _read: tuple[float, Path, Catalogue] | None = None
 
 
+def forget() -> None:
+    """Have the files read again: one of them was changed here."""
+    global _read  # noqa: PLW0603
+    with _lock:
+        _read = None
+
+
 def catalogue() -> Catalogue:
     """The catalogue as it was a moment ago.
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 """The result of the call."""
-C = TypeVar("C", "Shown", "ShownTopic", "ShownReplay", "ShownRun")
+C = TypeVar("C", "Shown", "ShownTopic", "ShownReplay", "ShownRun", "ShownEdit")
 """The kind of a change."""
 
 _SECONDS: Final = 30.0
@@ -105,7 +105,28 @@ class ShownRun:
     key: str = field(default_factory=secrets.token_urlsafe)
 
 
-AnyShown = Shown | ShownTopic | ShownReplay | ShownRun
+@final
+@dataclass(frozen=True, slots=True)
+class ShownEdit:
+    """A change of the file of a definition that a page shows."""
+
+    kind: str
+    """``stream`` or ``pipeline``."""
+    name: str
+    """Of the definition, after the change; of a deletion, before."""
+    old: str
+    """The file's name; empty for a new one."""
+    new: str
+    """Its name after the change; empty if it is deleted."""
+    before: str
+    """Its text."""
+    after: str
+    digest: str = ""
+    """Of the bytes that the change replaces."""
+    key: str = field(default_factory=secrets.token_urlsafe)
+
+
+AnyShown = Shown | ShownTopic | ShownReplay | ShownRun | ShownEdit
 
 
 @final

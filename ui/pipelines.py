@@ -17,6 +17,7 @@ from streamfactory.spark.checkpoints.holding import running
 from streamfactory.spark.locating import locate
 from streamfactory.spark.pipelines.checking import check_draft, pipeline_verdict
 from streamfactory.spark.pipelines.definition import read_pipeline
+from streamfactory.spark.pipelines.detection import PIPELINES
 from streamfactory.spark.pipelines.model import Table
 from streamfactory.spark.targets import pipeline_files
 from streamfactory.spi import ConfigError, StreamError, UnknownStream
@@ -75,6 +76,7 @@ def definition(path: Path) -> Document:
     document: Document = {
         "name": draft.name,
         "origin": draft.origin,
+        "file": path.name if path.parent == _beside() else None,
         "description": "" if pipeline is None else pipeline.description,
         "problems": [
             {"level": one.level, "text": str(one)} for one in check_draft(draft)
@@ -107,6 +109,11 @@ def definition(path: Path) -> Document:
         except StreamError as error:
             document["guarantee"] = {"guarantee": None, "reasons": [str(error)]}
     return _safe(document, draft)
+
+
+def _beside() -> Path:
+    """The folder of pipelines beside the catalogue."""
+    return catalogue().folder.parent / PIPELINES
 
 
 def progress(path: Path) -> Document:

@@ -13,6 +13,7 @@ from streamfactory.spi import ConfigError
 from streamfactory.ui.access import Access
 from streamfactory.ui.app import MOST_BYTES, create_app
 from streamfactory.ui.channels import RECORD_BYTES, Channel, TlsChannel
+from streamfactory.ui.editing.applying import Edits
 from streamfactory.ui.lookups import Lookups
 from streamfactory.ui.recording import Recorder
 from streamfactory.ui.settings import must_log_in, read_token, tls_context
@@ -68,7 +69,13 @@ class PageServer(Closing):
         self._scheme = "http" if tls is None else "https"
         lookups = Lookups()
         self._recorder = Recorder(lookups, every, files)
-        self._site = Site(access, self._recorder, lookups, tuple(files))
+        self._site = Site(
+            access,
+            self._recorder,
+            lookups,
+            tuple(files),
+            edits=Edits(allowed=config["edit"]),
+        )
         self._map: dict[int, Any] = {}
         try:
             self._server = create_server(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from typing import TYPE_CHECKING, Final
 
-from streamfactory.spi import LIST, ConfigError, Option
+from streamfactory.spi import BOOLEAN, LIST, ConfigError, Option
 from streamfactory.spi.addresses import is_loopback, parse_address
 from streamfactory.spi.listening import (
     LISTENING_OPTIONS,
@@ -38,6 +38,13 @@ OPTIONS: Final = (
         example="${env:UI_TOKEN}",
     ),
     Option(
+        "edit",
+        "Whether clients that gave the token may change the files of streams and "
+        "pipelines.",
+        BOOLEAN,
+        default="false",
+    ),
+    Option(
         "hosts",
         "Names by which browsers call this server, for instance that of a proxy.",
         LIST,
@@ -64,6 +71,9 @@ def must_log_in(config: StreamConfig) -> bool:
 def _problems(config: StreamConfig) -> Iterator[Problem]:
     found = list(listening_problems(config))
     yield from found
+    if config["edit"] and "token" not in config:
+        what = "lets clients change files, and requires a token"
+        yield config.problem("edit", what, "set token, by reference: ${file:PATH}")
     if not found and "token" not in config and must_log_in(config):
         key = "hosts" if "hosts" in config else "address"
         what = "opens the pages to others than this machine, and requires a token"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from flask import current_app
 
+from streamfactory.ui.editing.applying import Edits
 from streamfactory.ui.feeds import Feeds
 from streamfactory.ui.jobs import Jobs
 from streamfactory.ui.runs import Runs
@@ -33,6 +34,7 @@ class Site:
     jobs: Jobs = field(default_factory=Jobs)
     runs: Runs = field(default_factory=Runs)
     feeds: Feeds = field(default_factory=Feeds)
+    edits: Edits = field(default_factory=Edits)
 
 
 def site() -> Site:

@@ -23,6 +23,7 @@ from streamfactory.spi import (
 )
 from streamfactory.ui.catalogue import catalogue
 from streamfactory.ui.cells import MOST_COLUMNS
+from streamfactory.ui.editing.files import SUFFIX
 from streamfactory.ui.looking import Found, look
 from streamfactory.wiring.config.configure import inspect
 from streamfactory.wiring.config.describing import effective
@@ -62,12 +63,15 @@ def configuration(name: str) -> Document:
         StreamError: Of its plug-in.
     """
     definition = catalogue().get(name)
+    folder, path = catalogue().folder, Path(definition.origin)
     found = inspect(definition, default_manager())
     config = found.config
     document: Document = {
         "name": definition.name,
         "description": definition.description,
         "origin": definition.origin,
+        # Of those that the editor changes.
+        "file": path.name if path.parent == folder and path.suffix == SUFFIX else None,
         "type": None if config is None else config.type,
         "problems": [
             {"level": one.level, "text": str(one)}
@@ -223,11 +227,12 @@ def sample(
             msg = f"partition {number} does not exist"
             remedy = "choose one of the partitions that the stream has"
             raise TopicNotFound(msg, stream=name, remedy=remedy)
-        safe: Document = masked(_rows(source, info, last=last), source.config.mask)
+        safe: Document = masked(rows_of(source, info, last=last), source.config.mask)
         return safe
 
 
-def _rows(source: Source, info: PartitionInfo, *, last: bool) -> Document:
+def rows_of(source: Source, info: PartitionInfo, *, last: bool) -> Document:
+    """The first or last rows of one partition, as texts; secrets are not masked."""
     names = source.schema.names
     shown = names[:MOST_COLUMNS]
     document: Document = {

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
     from streamfactory.spi import Option
     from streamfactory.wiring.config.definition import StreamDefinition
+    from streamfactory.wiring.config.documents import Document
 
 _INPUT: Final = "input"
 """Id of [source], where it has none."""
@@ -74,7 +75,22 @@ def read_pipeline(
     if path.suffix.lower() != ".toml":
         msg = f"{str(path)!r} is no pipeline: that is a TOML file"
         raise ConfigError(msg)
-    document = open_document(path)
+    return parse_pipeline(
+        open_document(path), catalogue, allow_class_paths=allow_class_paths
+    )
+
+
+def parse_pipeline(
+    document: Document,
+    catalogue: Catalogue | None = None,
+    *,
+    allow_class_paths: bool = False,
+) -> Draft:
+    """As `read_pipeline`, of a text that may not be in its file yet.
+
+    Raises:
+        ConfigError: config; it is not TOML.
+    """
     return _Reader(
         document,
         read_toml(document),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from streamfactory.spi import ConfigError
 from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.config.documents import open_document, read_toml
 from streamfactory.wiring.core.places import is_file, is_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 PIPELINES: Final = "pipelines"
 """The folder beside the catalogue's in which pipelines are found."""
@@ -41,4 +44,9 @@ def is_pipeline(path: Path) -> bool:
         body = read_toml(open_document(path))
     except ConfigError:
         return False
+    return is_pipeline_body(body)
+
+
+def is_pipeline_body(body: Mapping[str, object]) -> bool:
+    """Whether the content of a TOML file is a pipeline's instead of a stream's."""
     return "properties" not in body and bool({"source", "sources", "sinks"} & set(body))

@@ -94,6 +94,7 @@ OWN_CLIENTS = {
     "engines/polars_predicates": {"polars"},
     "engines/search": {"numpy", "pyarrow"},
     "spi/soundness": {"numpy", "pyarrow"},
+    "ui/editing": {"tomlkit"},
     "backends/delta": {"deltalake"},
     "backends/hudi": {"fastavro", "hudi"},
     "backends/iceberg": {"fastavro", "pyiceberg", "requests", "sqlalchemy"},

@@ -60,6 +60,7 @@ OPEN = [
     ({"tls_certificate": "a"}, r"tls\.certificate: requires tls\.key"),
     ({"tls_key": "a"}, r"tls\.key: requires tls\.certificate"),
     ({"tls_client_ca": "a"}, r"tls\.client\.ca: requires tls\.certificate"),
+    ({"edit": "true"}, "edit: lets clients change files, and requires a token"),
     ({"tls_cert": "a"}, r"tls\.cert: unknown option"),
     ({"token": "${env:NONE"}, "malformed reference"),
     *(

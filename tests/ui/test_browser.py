@@ -12,6 +12,7 @@ from tests.proving.axe import violations
 from tests.proving.chromium import Chromium, chromium
 from tests.ui.conftest import HOSTILE, SCRIPT, TOKEN
 from tests.ui.pictures import FOLDER, MOST_BYTES, PICTURES, pictures
+from tests.ui.test_editor import TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,6 +44,14 @@ PAGES = (
     "/log-in",
     "/stream?name=nobody",
 )
+EDITED = (
+    "/edit/",
+    "/edit/new?kind=stream&name=new&type=kafka",
+    "/edit/new?kind=pipeline&name=new",
+    "/edit/file?kind=stream&file=orders.toml",
+    "/edit/file?kind=stream&file=wrong.toml",
+)
+"""Pages of the editor."""
 
 
 @pytest.fixture
@@ -100,13 +109,15 @@ def test_axe_finds_nothing_and_pages_fit_any_width(
     world: World, serve: Serve, window: Chromium
 ) -> None:
     fill(world)
-    client = serve(token=TOKEN)
+    client = serve(token=TOKEN, edit="true")
     base = client.location.rstrip("/")
     client.log_in()
+    (world.catalogue / "orders.toml").write_text(TEXT)
+    (world.catalogue / "wrong.toml").write_text(TEXT.replace("= 4", f"= '{SCRIPT}'"))
     for name, value in client.cookies.items():
         window.call("Network.setCookie", name=name, value=value, url=base)
     problems = []
-    for path in (*PAGES, "/actions/topic?stream=clicks", "/actions/jobs"):
+    for path in (*PAGES, *EDITED, "/actions/topic?stream=clicks", "/actions/jobs"):
         client.get(path)
         for width, scheme in ((420, "light"), (1600, "dark")):
             window.resize(width, 900)
@@ -174,6 +185,36 @@ def test_everything_works_without_scripts(
     assert "Lag: 8 offsets" in client.get("/group?stream=clicks&group=billing").text
     window.click("header form button")
     assert "Log in" in window.html()
+
+
+@pytest.mark.long("a browser makes a stream")
+def test_a_stream_is_made_without_scripts_and_its_pages_fit(
+    world: World, serve: Serve, window: Chromium
+) -> None:
+    client = serve(token=TOKEN, edit="true")
+    base = client.location.rstrip("/")
+    window.call("Emulation.setScriptExecutionDisabled", value=True)
+    window.visit(f"{base}/log-in")
+    window.type("input[name=token]", TOKEN)
+    window.click("main button")
+    window.click("a[href='/edit/']")
+    window.type("#main form[action='/edit/new'] input[name=name]", "copies")
+    window.visit(f"{base}/edit/new?kind=stream&name=copies&type=file")
+    path = world.topic.options["stream.file.path"]
+    window.type("input[name='set stream.file.path']", str(path))
+    window.type("input[name='set stream.file.topic.name']", "clicks")
+    for button in ("check", "show"):
+        window.click(f"form[action='/edit/form'] button[name={button}]")
+    deadline = time.monotonic() + 60
+    while "First rows" not in window.html():
+        assert time.monotonic() < deadline, window.html()
+        time.sleep(0.2)
+        window.visit(window.url)
+    for width in (420, 1600):
+        window.resize(width, 900)
+        assert window.width() <= width
+    window.click("form[action='/edit/change'] button")
+    assert window.url == f"{base}/stream?name=copies", window.html()
 
 
 @pytest.mark.long("a browser takes pictures")

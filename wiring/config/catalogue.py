@@ -72,6 +72,14 @@ class Catalogue:
         """
         return sorted(self._read().by_name)
 
+    def definitions(self, name: str) -> list[StreamDefinition]:
+        """Return all definitions with a name; more than one is an error of `get`.
+
+        Raises:
+            ConfigError: config; the folder cannot be listed.
+        """
+        return list(self._read().by_name.get(name, ()))
+
     def broken(self) -> dict[Path, ConfigError]:
         """Return the files that cannot be read, each with the cause.
 

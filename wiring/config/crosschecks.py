@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from streamfactory.wiring.config.classification import StreamPlugins
     from streamfactory.wiring.config.resolution import Resolved
 
-_EXCLUSIVE: Final = (
+EXCLUSIVE: Final = (
     ("topic.name", "subscribe", "subscribePattern", "assign"),
     (
         "realtime.segment.flush.threshold.rows",
@@ -27,13 +27,15 @@ _EXCLUSIVE: Final = (
         "realtime.segment.flush.threshold.segment.size",
     ),
 )
-_NEEDS: Final = (
+"""Keys of which a stream sets one at the most, except for those that are 0."""
+NEEDS: Final = (
     ("maxTriggerDelay", "minOffsetsPerTrigger"),
     ("includeHeaders", "metadata.columns"),
     ("key.decoder.columns", "key.decoder.class.name"),
     ("key.decoder.columns.prefix", "key.decoder.columns"),
     ("includeTombstones", "metadata.columns"),
 )
+"""Keys that have no effect without another one."""
 
 
 _ROLES: Final = {role.value: role for role in Role}
@@ -129,7 +131,7 @@ def _keeps_groups(backend: Backend | None) -> bool:
 
 
 def _exclusions(given: Mapping[str, Setting]) -> Iterator[Problem]:
-    for group in _EXCLUSIVE:
+    for group in EXCLUSIVE:
         present = [
             given[key] for key in group if key in given and given[key].value != 0
         ]
@@ -151,7 +153,7 @@ def _bounds(
     if initial and longest and initial.value > longest.value:
         what = f"{initial.text} is greater than retry.max.millis, {longest.text}"
         yield Problem(initial.full_key, what, initial.origin)
-    for key, needed in _NEEDS:
+    for key, needed in NEEDS:
         if key in given and needed not in given:
             setting = given[key]
             what = f"has no effect without {needed}"

@@ -192,7 +192,7 @@ def _check_toml_size(document: Document) -> None:
 
     The parts of a key, and the number of keys.
     """
-    plain = _TOML_OPAQUE.sub(_as_part, document.text)
+    plain = without_strings(document.text)
     values = sum(map(plain.count, "=,["))
     deep = _TOML_DEEP.search(plain)
     line = 1 if deep is None else plain.count("\n", 0, deep.start()) + 1
@@ -210,6 +210,11 @@ def _check_body(document: Document, body: Mapping[str, Any]) -> None:
             waiting += [(v, depth + 1, pointer + len(k) + 1) for k, v in value.items()]
         elif isinstance(value, list):
             waiting += [(inner, depth + 1, pointer + 2) for inner in value]
+
+
+def without_strings(text: str) -> str:
+    """Return TOML with bare words for its strings, and without its comments."""
+    return _TOML_OPAQUE.sub(_as_part, text)
 
 
 def _as_part(match: re.Match[str]) -> str:

@@ -151,15 +151,21 @@ def _of_lines(document: Document) -> _Found:
 
 
 def _name_problems(name: str, origin: str, *, again: bool) -> Iterator[Problem]:
-    if not name.strip() or name != name.strip():
-        what = f"{name!r} is empty, or has leading or trailing blanks"
-        yield Problem("name", what, origin)
-    # Names are never used as paths, and must not look like paths.
-    elif name in (".", "..") or not name.isprintable() or re.search(r"[/\\]", name):
-        what = "is not a valid name: it has a slash, backslash or control character"
+    what = name_problem(name)
+    if what is not None:
         yield Problem("name", f"{name!r} {what}", origin)
     if again:
         yield Problem("name", f"{name!r} names two streams of this file", origin)
+
+
+def name_problem(name: str) -> str | None:
+    """Return why a stream cannot have a name, after the name; None if it can."""
+    if not name.strip() or name != name.strip():
+        return "is empty, or has leading or trailing blanks"
+    # Names are never used as paths, and must not look like paths.
+    if name in (".", "..") or not name.isprintable() or re.search(r"[/\\]", name):
+        return "is not a valid name: it has a slash, backslash or control character"
+    return None
 
 
 def _property_problems(definition: StreamDefinition) -> Iterator[Problem]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import uuid
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -21,7 +22,11 @@ def make_folder(folder: Path) -> None:
 
 
 def replace_file(
-    path: Path, content: bytes, unchanged: AbstractContextManager[object] | None = None
+    path: Path,
+    content: bytes,
+    unchanged: AbstractContextManager[object] | None = None,
+    *,
+    mode: int | None = None,
 ) -> None:
     """Replace a file atomically by rename; the caller syncs its folder.
 
@@ -29,15 +34,35 @@ def replace_file(
         path: The file.
         content: Its new content.
         unchanged: Entered for the time of the rename, which it may refuse.
+        mode: Permissions of the file; by default those of a new one.
     """
+    with _written(path, content, mode) as temporary, unchanged or nullcontext():
+        temporary.replace(path)
+
+
+def create_file(path: Path, content: bytes) -> None:
+    """Create a file with its content atomically; the caller syncs its folder.
+
+    Raises:
+        FileExistsError: There is one, or a link.
+    """
+    with _written(path, content, None) as temporary:
+        os.link(temporary, path)  # unlike a rename, it replaces nothing
+        temporary.unlink()
+
+
+@contextmanager
+def _written(path: Path, content: bytes, mode: int | None) -> Iterator[Path]:
+    """A synced file beside another one; it is removed if the block fails."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         with temporary.open("xb") as file:
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        with unchanged or nullcontext():
-            temporary.replace(path)
+        yield temporary
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

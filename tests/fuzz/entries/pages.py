@@ -17,6 +17,9 @@ from streamfactory.engines.search.process import Evaluator, Refused
 from streamfactory.spi import MisuseError
 from streamfactory.ui.access import Access, Session
 from streamfactory.ui.app import create_app
+from streamfactory.ui.changes import ShownEdit
+from streamfactory.ui.editing.applying import Edits
+from streamfactory.ui.editing.files import digest_of
 from streamfactory.ui.lookups import Lookups
 from streamfactory.ui.recording import Recorder
 from streamfactory.ui.runs import Runs
@@ -49,6 +52,13 @@ stream = "clicks"
 [[sinks]]
 stream = "hours"
 """
+_SECRET: Final = "hunter2-hunter2"
+_DEFINITION: Final = """\
+name = "edited"
+[properties]
+streamType = "memory"
+"stream.memory.topic.name" = "edited"
+"""
 _GOOD: Final = 0.6
 """How many forms and expressions are sound."""
 
@@ -73,12 +83,20 @@ class PageActions(Entry):
         lookups = Lookups()
         files = (self._pipeline,)
         self._runs = Runs(("/bin/sh", "-c", "cat", "run"))  # ends with its input
+        self._edited = catalogue / "edited.toml"
+        self._edited.write_text(_DEFINITION)
         site = Site(
-            access, Recorder(lookups, 15.0, files), lookups, files, runs=self._runs
+            access,
+            Recorder(lookups, 15.0, files),
+            lookups,
+            files,
+            runs=self._runs,
+            edits=Edits(allowed=True),
         )
         self._client = create_app(site).test_client()
         self._secret = ""
         self._before = self._position()
+        self._files = {one.name for one in self.folder.iterdir()}
         self._last = self._runs.last(self._pipeline)
 
     def close(self) -> None:
@@ -88,10 +106,12 @@ class PageActions(Entry):
         path, form = "/actions/offsets", self._move(chance)
         if chance.random() < 0.4:
             form = {"change": "@"}
-            if chance.random() < 0.1:
-                path = "/actions/run"
+            if chance.random() < 0.3:
+                path = chance.choice(("/actions/run", "/edit/change"))
         elif chance.random() < 0.3:
             path, form = "/actions/topic", self._topic(chance)
+        elif chance.random() < 0.3:
+            path, form = self._edit(chance)
         elif chance.random() < 0.15:
             path, form = "/actions/run", self._run(chance)
         elif chance.random() < 0.2:
@@ -117,8 +137,13 @@ class PageActions(Entry):
         session = self._logged_in()
         kept = session.changes
         body = body.replace(b"csrf=%40", b"csrf=" + session.csrf.encode())
-        if kept:
-            body = body.replace(b"change=%40", b"change=" + kept[-1].key.encode())
+        self._edited.write_text(_DEFINITION)  # an input may have deleted it
+        digest = digest_of(_DEFINITION.encode())
+        body = body.replace(b"digest=%40", b"digest=" + digest.encode())
+        edits = path.startswith(b"/edit")
+        fit = [one for one in kept if isinstance(one, ShownEdit) is edits] or [*kept]
+        if fit:
+            body = body.replace(b"change=%40", b"change=" + fit[-1].key.encode())
         answer = self._client.post(
             urllib.parse.quote(path.decode("utf-8", "replace") or "/"),
             data=body,
@@ -131,8 +156,11 @@ class PageActions(Entry):
             assert b"change=" in body, "a run was not shown before"
         self._last = run
         text = answer.get_data(as_text=True)
+        strays = {one.name for one in self.folder.iterdir()} - self._files
+        assert not strays, f"files were written beside the catalogue: {strays}"
         assert _SCRIPT not in text, "a script is in the page"
         assert _TOKEN not in text, "the token is in the page"
+        assert _SECRET not in text, "a literal secret is in the page"
         assert answer.status_code not in (500, 501), "the page failed"
         assert "\r" not in str(answer.headers.get("Location", "")), "a header was added"
         after = self._position()
@@ -167,6 +195,19 @@ class PageActions(Entry):
         )
         # Shown only: `change` confirms what an input before it was shown.
         return {"kind": kind, "stream": "clicks", "text": text, "format": "json"}
+
+    def _edit(self, chance: random.Random) -> tuple[str, dict[str, str]]:
+        text = _DEFINITION
+        if chance.random() < 0.2:
+            text += f'"stream.memory.api.key" = "{_SECRET}"\n'
+        name = chance.choice(("edited.toml", "", "new.toml", "../delays.toml"))
+        form = {"kind": "stream", "file": name, "text": text, "digest": "@"}
+        path = chance.choice(("form", "text", "text", "delete", "undo"))
+        if path == "form":
+            form |= {"name": "edited", "set stream.memory.partitions": "3"}
+        if chance.random() < 0.7:
+            form["show"] = ""
+        return f"/edit/{path}", form
 
     def _run(self, chance: random.Random) -> dict[str, str]:
         kind = chance.choice(("start", "start", "stop", "restart"))

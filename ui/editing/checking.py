@@ -1,0 +1,154 @@
+"""What a change of a definition means: its users, and a check of the stream."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any, Final
+
+from streamfactory.spark.pipelines.definition import read_pipeline
+from streamfactory.spi import ConfigError, MisuseError, PartitionState
+from streamfactory.ui import pipelines as facts
+from streamfactory.ui.catalogue import catalogue
+from streamfactory.ui.streams import opened_source, refuse_transport, rows_of
+from streamfactory.wiring.config.definition import Property
+from streamfactory.wiring.config.documents import Document, read_toml
+from streamfactory.wiring.core.plain import plain
+from streamfactory.wiring.core.shown import masked
+from streamfactory.wiring.streams.checks import StreamCheck
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from streamfactory.ui.runs import Runs
+    from streamfactory.wiring.config.definition import StreamDefinition
+
+ROWS: Final = 5
+"""First rows of a stream that are shown."""
+_COMMANDS: Final = ("hook", "spark")
+"""What pipelines start with: commands, and settings of Spark that load code."""
+
+
+def try_out(definition: StreamDefinition) -> dict[str, Any]:
+    """Check a stream that is not saved yet, and read its first rows.
+
+    Nothing is written or consumed.
+
+    Raises:
+        Unsupported: misuse; a second connection may take messages of the stream.
+        StreamError: Its configuration is no source's.
+    """
+    with opened_source(definition) as source:
+        refuse_transport(source)  # before anything connects
+        check = StreamCheck(lambda: definition)
+        result = check.run()
+        document: dict[str, Any] = {
+            "ok": result.failure is None,
+            "steps": [plain(one) for one in result.steps],
+            "schema": [],
+            "rows": None,
+        }
+        if result.failure is None:
+            document["schema"] = [
+                {"name": one.name, "type": str(one.type)} for one in source.schema
+            ]
+            infos = [
+                one
+                for one in source.metadata.partitions()
+                if one.state is not PartitionState.VANISHED
+            ]
+            held = (
+                one for one in infos if one.latest is None or one.latest > one.start
+            )
+            first = next(held, None)
+            if first is not None:
+                rows = rows_of(source, first, last=False)
+                document["rows"] = {**rows, "rows": rows["rows"][:ROWS]}
+        safe: dict[str, Any] = masked(document, check.mask)
+        return safe
+
+
+def topics_of(definition: StreamDefinition, kind: str) -> list[str]:
+    """The topics that the server or folder of a stream has.
+
+    Args:
+        definition: The stream; its own topic need not be set.
+        kind: Its type.
+
+    Raises:
+        Unsupported: misuse; the type cannot list topics, or can be read once only.
+        StreamError: The stream cannot be reached, or its configuration is invalid.
+    """
+    key = f"stream.{kind}.topic.name"
+    if key not in {prop.key.lower() for prop in definition.properties}:
+        given = Property(key, "topics", "argument")  # any: all of them are listed
+        definition = definition.with_properties([given])
+    with opened_source(definition) as source:
+        refuse_transport(source)
+        found: list[str] = masked(source.metadata.list_topics(), source.config.mask)
+        return found
+
+
+def users_of(name: str, files: Sequence[Path], runs: Runs) -> Iterator[str]:
+    """Say who refers to a stream: other streams, and pipelines with their runs.
+
+    Args:
+        name: The stream.
+        files: Pipelines besides those of the catalogue.
+        runs: Of this server.
+    """
+    streams = catalogue()
+    for other in streams.names():
+        for place in streams.definitions(other):
+            for prop in place.properties:
+                if prop.key.lower() == "dead.letter.stream" and prop.text == name:
+                    yield f"stream {other}: its dead letters"
+    for pipeline, path in facts.pipelines(files).items():
+        try:
+            draft = read_pipeline(path, streams)
+        except ConfigError:
+            continue  # the overview shows it
+        if name in {one.name for one in draft.streams}:
+            yield f"pipeline {pipeline}{run_text(path, runs)}"
+
+
+def run_text(path: Path, runs: Runs) -> str:
+    """What a run of a pipeline does about a change of a file that it read."""
+    run = runs.last(path)
+    if run is None or not run.running:
+        return ""
+    return ", which runs here and reads the files again when it is restarted"
+
+
+def refuse_commands(path: Path, before: str, after: str) -> None:
+    """Refuse a text that changes what a pipeline would start on this machine.
+
+    Raises:
+        MisuseError: misuse; ``hook.*`` or ``spark`` differ.
+    """
+    if _commands(path, before) != _commands(path, after):
+        msg = "hook.* and [spark] of a pipeline are not changed in the pages"
+        remedy = "they start programs on this machine: change them in the file"
+        raise MisuseError(msg, remedy=remedy)
+
+
+def _commands(path: Path, text: str) -> dict[str, Any]:
+    try:
+        body = read_toml(Document(path, text))
+    except ConfigError:
+        return {}
+    return {
+        key: value
+        for key, value in body.items()
+        if key.partition(".")[0].lower() in _COMMANDS
+    }
+
+
+def difference(before: str, after: str) -> list[tuple[str, str]]:
+    """The lines of a unified difference, each with its kind.
+
+    Kinds: ``added``, ``removed``, ``place``, ``same``.
+    """
+    kinds = {"+": "added", "-": "removed", "@": "place"}
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="")
+    return [(kinds.get(one[:1], "same"), one) for one in list(lines)[2:]]

@@ -1,0 +1,382 @@
+"""The editor of streams and pipelines: forms, texts, and changes of their files.
+
+Only for clients that gave the token, where the setting ``edit`` allows it. Each change
+is shown first, made when it is confirmed, and logged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from flask import Blueprint, abort, g, redirect, render_template, request, url_for
+
+from streamfactory.spi import MisuseError, StreamError
+from streamfactory.spi.hooks import BACKENDS
+from streamfactory.ui.asked import note
+from streamfactory.ui.changes import (
+    Confirmed,
+    ShownEdit,
+    in_time,
+    shown_before,
+    take,
+)
+from streamfactory.ui.editing.checking import (
+    difference,
+    refuse_commands,
+    run_text,
+    topics_of,
+    try_out,
+    users_of,
+)
+from streamfactory.ui.editing.drafts import KINDS, Remark, draft_of, folder_of
+from streamfactory.ui.editing.files import (
+    MOST_BYTES,
+    SUFFIX,
+    Changed,
+    Folder,
+    file_name,
+    plain_lines,
+)
+from streamfactory.ui.editing.forms import filled, groups_of, others_of
+from streamfactory.ui.editing.texts import new_text, with_values
+from streamfactory.ui.site import site
+from streamfactory.wiring.plugins.manager import default_manager
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from werkzeug.wrappers import Response
+
+    from streamfactory.ui.editing.drafts import Draft
+
+editor = Blueprint("editor", __name__, url_prefix="/edit")
+
+_NEW: Final = "new"
+"""The name of the file of a definition that has none yet, in messages."""
+_MOST_TOPICS: Final = 1000
+_LOOKED_UP: Final = ("configuration", "partitions", "lags", "facts")
+_PIPELINE: Final = """\
+name = ""
+checkpoint = ""
+
+[source]
+stream = ""
+
+[[sinks]]
+stream = ""
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Editing:
+    """What a page of the editor is about."""
+
+    kind: str
+    file: str
+    """Empty for a new definition."""
+    text: str
+    digest: str = ""
+    """Of the file when its text was read."""
+
+    @property
+    def folder(self) -> Folder:
+        """Where the file is."""
+        return folder_of(self.kind)
+
+    @property
+    def path(self) -> Path:
+        """Of the file; of one that is never written, for a new definition."""
+        return self.folder.path / (self.file or f"{_NEW}{SUFFIX}")
+
+
+@editor.before_request
+def _check_right() -> None:
+    if g.session is None:
+        abort(401, "Log in first.")
+    if not site().edits.allowed:
+        abort(403, "Files are not changed here: the setting edit is not true.")
+
+
+@editor.get("/")
+def index() -> str:
+    """The files that can be changed, and forms for new ones."""
+    plugins = default_manager()
+    infos = plugins.list(BACKENDS)
+    return render_template(
+        "edit_index.html",
+        folders=[(kind, folder_of(kind)) for kind in KINDS],
+        types=sorted({info.name for info in infos}),
+        undo=site().edits.undo,
+    )
+
+
+@editor.get("/new")
+def new() -> str | tuple[str, int]:
+    """A new definition, which is not saved yet."""
+    kind, name = _kind(request.args), request.args.get("name", "").strip()
+    file_name(name)
+    if kind == "pipeline":
+        path = folder_of(kind).path / _NEW
+        text = with_values(path, _PIPELINE, {"name": name}, {}, {})
+        return _page(Editing(kind, "", text))
+    wanted = request.args.get("type", "")
+    if wanted not in default_manager().names(BACKENDS):
+        msg = f"no stream type {wanted[:80]!r} is installed"
+        raise MisuseError(msg, remedy="choose one of the list")
+    return _page(Editing(kind, "", new_text(name, wanted)))
+
+
+@editor.get("/file")
+def file() -> str | tuple[str, int]:
+    """The form and the text of a file, or of a copy of it."""
+    kind, name = _kind(request.args), request.args.get("file", "")
+    content = folder_of(kind).read(name)
+    found = Editing(kind, name, content.text, content.digest)
+    if "copy" not in request.args:
+        return _page(found)
+    draft = draft_of(kind, found.path, found.text)
+    members = {"name": f"{draft.name or name.removesuffix(SUFFIX)}-copy"}
+    text = with_values(found.path, found.text, members, {}, {})
+    return _page(Editing(kind, "", text))
+
+
+@editor.post("/form")
+def form() -> str | tuple[str, int] | Response:
+    """Take the fields of a form over into the text."""
+    asked = _editing()
+    draft = draft_of(asked.kind, asked.path, asked.text)
+    text, refused = filled(draft, asked.path, request.form)
+    return _answer(replace(asked, text=text), refused)
+
+
+@editor.post("/text")
+def text() -> str | tuple[str, int] | Response:
+    """Take a text."""
+    return _answer(_editing(), [])
+
+
+@editor.post("/topics")
+def topics() -> str:
+    """The topics that a definition reaches, to begin a stream of one of them."""
+    asked = _editing()
+    draft = draft_of(asked.kind, asked.path, asked.text)
+    definition = draft.definition
+    if definition is None:
+        msg = "the definition cannot be read"
+        raise MisuseError(msg, remedy="check it first")
+    found = in_time(lambda: topics_of(definition, draft.type), None)
+    return render_template(
+        "edit_topics.html", asked=asked, draft=draft, topics=found[:_MOST_TOPICS]
+    )
+
+
+@editor.post("/delete")
+def delete() -> Response:
+    """Plan the deletion of a file."""
+    asked = _editing()
+    content = asked.folder.read(asked.file)
+    draft = draft_of(asked.kind, asked.path, content.text)
+    change = ShownEdit(
+        asked.kind,
+        draft.name or asked.file.removesuffix(SUFFIX),
+        asked.file,
+        "",
+        content.text,
+        "",
+        content.digest,
+    )
+    return _show(change)
+
+
+@editor.post("/undo")
+def undo() -> Response:
+    """Plan what undoes the last change."""
+    last = site().edits.undo
+    if last is None:
+        msg = "nothing was changed since the server started"
+        raise MisuseError(msg, remedy="change the file")
+    return _show(last)
+
+
+@editor.get("/change")
+def change_page() -> str:
+    """A change before it is made: the difference, who is affected, and a check."""
+    change = shown_before(request.args.get("change", ""), ShownEdit)
+    answer, remarks = None, tuple[Remark, ...]()
+    folder = folder_of(change.kind)
+    if change.new:
+        draft = draft_of(change.kind, folder.path / change.new, change.after)
+        remarks = draft.remarks
+        if draft.definition is not None and draft.valid:
+            answer = site().lookups.ask(
+                ("try out", change.key), partial(try_out, draft.definition), large=True
+            )
+            note([answer])
+    names = {change.name, _name_before(change)} - {""}
+    return render_template(
+        "edit_change.html",
+        change=change,
+        title=_title(change),
+        folder=folder,
+        lines=difference(change.before, change.after),
+        users=_users(change, sorted(names)),
+        remarks=remarks,
+        answer=answer,
+    )
+
+
+@editor.post("/change")
+def change() -> tuple[str, int] | Response:
+    """Make a change that was shown."""
+    asked = take(request.form.get("change", ""), ShownEdit)
+    lookups = site().lookups
+    names = {asked.name, _name_before(asked)}
+    keys = [(key, name) for key in _LOOKED_UP for name in names]
+    folder = folder_of(asked.kind)
+    keys += [("definition", str(folder.path / one)) for one in (asked.old, asked.new)]
+    confirmed = Confirmed(
+        f"{asked.kind} {asked.name}",
+        str(request.remote_addr),
+        shown=asked.digest,
+        fields={asked.kind: asked.name},
+        ended=lambda: lookups.forget(keys),
+    )
+    what, edits = _title(asked), site().edits
+    try:
+        in_time(lambda: confirmed.perform(what, lambda: edits.apply(asked)), confirmed)
+    except Changed as error:
+        if not asked.old:
+            raise
+        mine = Editing(asked.kind, asked.old, asked.after, asked.digest)
+        return _conflict(mine, error)
+    if not asked.new:
+        return redirect(url_for("editor.index"), 303)
+    if asked.kind == "stream":
+        return redirect(url_for("pages.stream", name=asked.name), 303)
+    return redirect(url_for("pages.pipeline", name=asked.name), 303)
+
+
+# --- parts ----------------------------------------------------------------------
+
+
+def _kind(values: Any) -> str:
+    kind = str(values.get("kind", ""))
+    if kind not in KINDS:
+        msg = f"{kind[:80]!r} is no kind of definition"
+        raise MisuseError(msg, remedy=f"use one of {', '.join(KINDS)}")
+    return kind
+
+
+def _editing() -> Editing:
+    """What the form of a request is about."""
+    values = request.form
+    text = plain_lines(values.get("text", ""))
+    if len(text.encode()) > MOST_BYTES:
+        msg = f"the text has more than {MOST_BYTES // 1024} KiB"
+        raise MisuseError(msg, remedy="change the file with an editor of files")
+    return Editing(
+        _kind(values), values.get("file", ""), text, values.get("digest", "")
+    )
+
+
+def _answer(asked: Editing, refused: list[str]) -> str | tuple[str, int] | Response:
+    """The page again with what was found, or the change where that is asked for."""
+    draft = draft_of(asked.kind, asked.path, asked.text)
+    before = ""
+    if asked.file:
+        try:
+            content = asked.folder.expect(asked.file, asked.digest)
+        except Changed as error:
+            return _conflict(asked, error)
+        before = content.text
+    if asked.kind == "pipeline":
+        refuse_commands(asked.path, before, asked.text)
+    if "show" not in request.form:
+        return _page(asked, draft, refused)
+    if refused or not draft.valid:
+        return _page(asked, draft, refused)[0], 400
+    if asked.file and before == asked.text:
+        msg = "the text is that of the file: there is nothing to save"
+        raise MisuseError(msg, remedy="go back, and change something")
+    new = asked.file
+    if not new:
+        new = file_name(draft.name)
+    elif (
+        asked.file.removesuffix(SUFFIX) == draft_of(asked.kind, asked.path, before).name
+    ):
+        new = file_name(draft.name)  # it is named as what it defines
+    if new != asked.file and new in asked.folder.names():
+        msg = f"a file {new!r} is in {str(asked.folder.path)!r} already"
+        raise MisuseError(msg, remedy="choose another name")
+    return _show(
+        ShownEdit(
+            asked.kind, draft.name, asked.file, new, before, asked.text, asked.digest
+        )
+    )
+
+
+def _show(change: ShownEdit) -> Response:
+    g.session.changes.append(change)
+    return redirect(url_for("editor.change_page", change=change.key), 303)
+
+
+def _page(
+    asked: Editing, draft: Draft | None = None, refused: list[str] | None = None
+) -> tuple[str, int]:
+    found = draft or draft_of(asked.kind, asked.path, asked.text)
+    return render_template(
+        "edit_file.html",
+        asked=asked,
+        draft=found,
+        refused=refused or [],
+        groups=groups_of(found),
+        others=others_of(found),
+        read_only=asked.folder.read_only(),
+        numbered=list(enumerate(asked.text.split("\n"), start=1)),
+    ), 200
+
+
+def _conflict(asked: Editing, error: StreamError) -> tuple[str, int]:
+    """Both texts: that of the client, and that of the file now."""
+    theirs = None
+    if asked.file in asked.folder.names():
+        theirs = asked.folder.read(asked.file)
+        draft_of(asked.kind, asked.path, theirs.text)  # it may have a secret now
+    return render_template(
+        "edit_conflict.html",
+        asked=asked,
+        error=error,
+        theirs=theirs,
+        lines=[] if theirs is None else difference(theirs.text, asked.text),
+    ), 409
+
+
+def _title(change: ShownEdit) -> str:
+    if not change.new:
+        return f"deleted with its file {change.old}"
+    if not change.old:
+        return f"created as {change.new}"
+    if change.old != change.new:
+        return f"renamed from {change.old} to {change.new}"
+    return f"saved as {change.new}"
+
+
+def _name_before(change: ShownEdit) -> str:
+    if not change.old:
+        return ""
+    try:
+        path = folder_of(change.kind).path / change.old
+        return draft_of(change.kind, path, change.before).name
+    except StreamError:
+        return ""
+
+
+def _users(change: ShownEdit, names: list[str]) -> list[str]:
+    runs = site().runs
+    if change.kind == "stream":
+        return [user for name in names for user in users_of(name, site().files, runs)]
+    path = folder_of(change.kind).path / (change.old or change.new)
+    running = run_text(path, runs)
+    return [f"pipeline {change.name}{running}"] if running else []
