@@ -217,10 +217,13 @@ class _Reader:
     def _check_keys(
         self, table: Mapping[str, Any], known: tuple[str, ...], where: str
     ) -> None:
-        for key in table:
+        for key, value in table.items():
             if key not in known:
+                # Dotted keys have lines, the tables that they imply have none.
+                first = next(iter(value), "") if isinstance(value, dict) else ""
                 what = f"is no key of {'a test' if where else 'a file of tests'}"
-                self._problem(key, what, f"{where}/{key}", _near(key, known))
+                at = f"{where}/{key}/{first}"
+                self._problem(key, what, at, _near(key, known))
 
     def _check_id(
         self, name: str, known: Mapping[str, str] | set[str], where: str

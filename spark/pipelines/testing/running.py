@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from streamfactory.spark.pipelines.sql import Analysis
     from streamfactory.spark.pipelines.testing.cases import Case, Expected, Rows, Suite
 
+_TOGETHER: Final = 2
+"""Tests that run at the same time: most of a small query is waiting."""
 _LONGEST: Final = 300
 """Seconds of one query."""
 _EPOCH: Final = 1_700_000_000
@@ -123,17 +126,24 @@ class Runner:
                     yield from self._problem(f"expect.{one.name}", rows, one)
 
     def results(self) -> Iterator[Result]:
-        """Run the tests, one after the other."""
-        for case in self._suite.cases:
-            began = time.monotonic()
-            compared, failure = tuple[Compared, ...](), None
-            try:
-                compared = self._compared(case)
-            except (PySparkException, Py4JError, StreamError) as error:
-                failure = _words(error)
-            if case.fails is not None:
-                failure = _unlike(case.fails, failure)
-            yield Result(case, compared, failure, time.monotonic() - began)
+        """Run the tests, some at the same time. Results have their order."""
+        pool = ThreadPoolExecutor(_TOGETHER, "streamfactory-test")
+        try:
+            yield from pool.map(self._result, self._suite.cases)
+        finally:
+            # After a signal nothing waits for a query: its session ends it.
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _result(self, case: Case) -> Result:
+        began = time.monotonic()
+        compared, failure = tuple[Compared, ...](), None
+        try:
+            compared = self._compared(case)
+        except (PySparkException, Py4JError, StreamError) as error:
+            failure = _words(error)
+        if case.fails is not None:
+            failure = _unlike(case.fails, failure)
+        return Result(case, compared, failure, time.monotonic() - began)
 
     def _schema(self, name: str) -> pa.Schema:
         if name not in self._schemas:
@@ -205,9 +215,15 @@ class Runner:
         if not frame.isStreaming:  # a step that reads lookups only
             return [frame.toArrow().cast(schema)]
         found: dict[int, pa.Table] = {}
+        failures: list[Exception] = []
 
         def keep(batch: DataFrame, number: int) -> None:
-            found[number] = batch.toArrow().cast(schema)
+            try:
+                found[number] = batch.toArrow().cast(schema)
+            except Exception as error:
+                # The error loses its details on its way through Java.
+                failures.append(error)
+                raise
 
         writer = frame.writeStream.outputMode(self._mode(session, frame))
         writer = writer.option("checkpointLocation", str(work))
@@ -216,6 +232,8 @@ class Runner:
             if not query.awaitTermination(_LONGEST):
                 msg = f"the rows of {name!r} took more than {_LONGEST} s"
                 raise TransientError(msg)
+        except PySparkException as error:
+            raise (failures[0] if failures else error) from error
         finally:
             query.stop()
         return [found.get(at, schema.empty_table()) for at in range(max(found) + 1)]
