@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 TYPED = pa.schema(
     [
         pa.field("id", pa.int64()),
-        ("price", pa.decimal128(10, 2)),
+        ("price", pa.decimal128(38, 2)),
         ("at", pa.timestamp("us", tz="UTC")),
         ("on", pa.date32()),
         ("raw", pa.binary()),
@@ -49,7 +49,7 @@ TYPED = pa.schema(
 )
 ROW: dict[str, Any] = {
     "id": 2**60,
-    "price": Decimal("12.50"),
+    "price": Decimal("123456789012345678901234567890.55"),
     "at": 1_700_000_000_123_456,
     "on": 19_000,
     "raw": b"\x00\xff",
@@ -61,7 +61,7 @@ ROW: dict[str, Any] = {
 
 
 def typed() -> pa.Table:
-    return pa.Table.from_pylist([ROW, {"id": 1}], TYPED)
+    return pa.Table.from_pylist([ROW, {"id": 1, "price": Decimal("2.50")}], TYPED)
 
 
 def inline(*records: dict[str, Any]) -> Rows:

@@ -154,6 +154,8 @@ def installed_types(plugins: PluginManager) -> Types:
 
 def stream_file_schema(types: Types) -> Schema:
     """Return the JSON Schema, draft 7, of the files of streams."""
+    definitions = stream_definitions(types)
+    del definitions["names"]
     return {
         "$schema": DRAFT_7,
         "title": "A stream of streamfactory",
@@ -165,16 +167,15 @@ def stream_file_schema(types: Types) -> Schema:
             },
             "description": {"description": "Description for users.", "type": "string"},
             "properties": {
-                "allOf": [
-                    {"$ref": "#/$defs/stream"},
-                    {"propertyNames": {"$ref": "#/$defs/names"}},
-                    *_by_type(types),
-                ],
+                **definitions.pop("stream"),
+                # Editors then mark the key; with `propertyNames` they mark all keys.
+                "additionalProperties": False,
+                "allOf": [*_by_type(types)],
             },
         },
         "required": ["properties"],
         "additionalProperties": False,
-        "$defs": stream_definitions(types),
+        "$defs": definitions,
     }
 
 
@@ -259,7 +260,11 @@ def table_schema(
             name = f"table-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
             tables[name] = table
             table = {"$ref": f"#/$defs/{name}"}
-        found[first] = {"anyOf": [found[first], table]} if first in found else table
+        if first in found:
+            shown = {"description": found[first].get("description", "")}
+            found[first] = {"anyOf": [found[first], table], **shown}
+        else:
+            found[first] = table
     schema: Schema = {"type": "object", "properties": found}
     if "" in open_names:
         return schema
@@ -277,7 +282,8 @@ def _spellings(key: str, option: Option) -> list[str]:
 def _by_type(types: Types) -> Iterator[Schema]:
     """Yield what the type of a stream requires, and what it excludes."""
     keys = _spellings("streamType", FRAMEWORK_OPTIONS["streamType"])
-    yield {"anyOf": [{"required": [key]} for key in keys]}
+    nested = {"properties": {"stream": {"required": ["type"]}}, "required": ["stream"]}
+    yield {"anyOf": [*({"required": [key]} for key in keys), nested]}
     names = [*(backend.name for backend in types.backends), *types.others]
     for backend in types.backends:
         others = "|".join(_escaped(one) for one in names if one != backend.name)

@@ -45,9 +45,9 @@ class Difference:
             yield f"{place}: {values}"
         for word, rows in (("missing", self.missing), ("unexpected", self.unexpected)):
             yield from (f"{word}: {_text(row)}" for row in rows[:_SHOWN])
-        for rows in (self.changed, self.missing, self.unexpected):
-            if len(rows) > _SHOWN:
-                yield f"and {len(rows) - _SHOWN} more"
+        for count in map(len, (self.changed, self.missing, self.unexpected)):
+            if count > _SHOWN:
+                yield f"and {count - _SHOWN} more"
 
     def __str__(self) -> str:
         counts = (

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from datetime import date, datetime, time
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, final
 
 import pyarrow as pa
@@ -168,7 +169,8 @@ def toml_text(rows: pa.Table) -> str:
         MisuseError: misuse; TOML cannot have a null in a list.
         SchemaMismatch: permanent; as of `file_text`.
     """
-    records = [json.loads(line) for line in _encoded("json", rows)]
+    lines = _encoded("json", rows)
+    records = [json.loads(line, parse_float=Decimal) for line in lines]
     if not records:
         return "[]"
     return "[\n" + "".join(f"  {_toml(record)},\n" for record in records) + "]"
@@ -203,6 +205,9 @@ def _toml(value: Any) -> str:
             return f"[{', '.join(map(_toml, value))}]"
         case str():
             return _quoted(value)
+        case Decimal():
+            # Numbers of TOML are read as double precision: others are text.
+            return str(value) if Decimal(repr(float(value))) == value else f'"{value}"'
         case None:
             msg = "TOML has no null, which a list of these rows contains"
             raise MisuseError(msg, remedy="expect rows in a file of JSON lines")
