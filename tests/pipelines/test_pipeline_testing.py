@@ -220,8 +220,7 @@ key.out = "word"
 
 [[tests]]
 name = "fails"
-given.input = [ {{ id = 1, word = "a", amount = "100.00" }} ]
-given.names = [ {{ word = "a", name = "A" }} ]
+given.input = [ {{ id = 1, amount = "100.00" }} ]
 fails = "expectation 'small' of step 'large' failed for the row"
 
 [[tests]]

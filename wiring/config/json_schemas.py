@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from streamfactory.spi import PluginError
+from streamfactory.spi.hooks import BACKENDS, DECODERS
 from streamfactory.wiring.options.shared import stream_options
 from streamfactory.wiring.options.vocabulary import FRAMEWORK_OPTIONS
-from streamfactory.wiring.plugins.manager import BACKENDS, DECODERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -244,10 +244,10 @@ def table_schema(
     open_names = [*open_names]
     found = dict(properties)
     inner: dict[str, Schema] = {}
-    for key, schema in properties.items():
+    for key, value in properties.items():
         first, dot, rest = key.partition(".")
         if dot:
-            inner.setdefault(first, {})[rest] = schema
+            inner.setdefault(first, {})[rest] = value
     within: dict[str, list[str]] = {}
     for name in open_names:
         first, dot, rest = name.partition(".")

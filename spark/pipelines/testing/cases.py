@@ -101,11 +101,11 @@ class _Reader:
         self, document: Document, body: Mapping[str, Any], pipeline: Pipeline
     ) -> None:
         self._document, self._body = document, body
-        self._inputs = {one.id for one in (*pipeline.sources, *pipeline.lookups)}
         self._lookups = {one.id for one in pipeline.lookups}
-        shown = [one.id for one in pipeline.steps if one.of in (None, one.id)]
-        ids = [*(one.id for one in pipeline.sources), *shown]
-        self._outputs = {one: one for one in ids}
+        self._inputs = {one.id for one in pipeline.sources} | self._lookups
+        steps = [one.id for one in pipeline.steps if one.of in (None, one.id)]
+        ids = [*(one.id for one in pipeline.sources), *steps]
+        self._outputs = {name: name for name in ids}
         self._outputs |= {one.name: one.rows for one in pipeline.targets}
 
     def suite(self) -> Suite:

@@ -31,6 +31,8 @@ SETTINGS: Final = {
     # Rows of tests are few. Their order, and the hours of a day, are those everywhere.
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.session.timeZone": "UTC",
+    # Streams filter no rows themselves: what a step refuses must reach it.
+    "spark.sql.parquet.filterPushdown": "false",
 }
 """Settings of Spark for tests, unless the pipeline has others."""
 
