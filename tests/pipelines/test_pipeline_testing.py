@@ -221,6 +221,7 @@ key.out = "word"
 [[tests]]
 name = "fails"
 given.input = [ {{ id = 1, amount = "100.00" }} ]
+given.names = [ {{ word = "a", name = "A" }} ]
 fails = "expectation 'small' of step 'large' failed for the row"
 
 [[tests]]
@@ -279,6 +280,25 @@ given.input = [
 expect.out = [ { hour = 2026-01-01T00:00:00Z, n = 2 } ]
 """
     path.with_name("p.test.toml").write_text(tests)
+    [(_, result)] = Suites([path], allow_class_paths=False).run(spark)
+    assert [*result.lines()] == []
+
+
+def test_an_aggregation_in_complete_mode_has_the_last_batch_and_steps_before_all(
+    spark: SparkSession, works: Works
+) -> None:
+    works.topic("in", options={"schema": "id bigint"})
+    works.topic("out")
+    text = '[[steps]]\nid = "once"\nsql = "select * from input"\n'
+    text += '"distinct.by" = "id"\n[[steps]]\nid = "n"\n'
+    text += 'sql = "select count(*) as n from once"\n[[sinks]]\nstream = "out"\n'
+    path = works.pipeline(text, output_mode="complete")
+    path.with_name("p.test.toml").write_text("""[[tests]]
+name = "all"
+given.input = [[{ id = 1 }, { id = 1 }], [{ id = 1 }, { id = 2 }]]
+expect.once = [{ id = 1 }, { id = 2 }]
+expect.out = [{ n = 2 }]
+""")
     [(_, result)] = Suites([path], allow_class_paths=False).run(spark)
     assert [*result.lines()] == []
 

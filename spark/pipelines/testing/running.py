@@ -91,6 +91,15 @@ class Result:
                 yield from (f"  {line}" for line in unlike.lines())
 
 
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """The rows that came out of one id."""
+
+    batches: Sequence[pa.Table]
+    replaces: bool
+    """Whether a batch has all rows, in place of those of before."""
+
+
 class Runner:
     """Runs the tests of one pipeline.
 
@@ -209,11 +218,11 @@ class Runner:
                     distinct(rows, step).createOrReplaceTempView(name)
         return session
 
-    def _output(self, session: SparkSession, name: str, work: Path) -> list[pa.Table]:
-        """The rows of an id by batch."""
+    def _output(self, session: SparkSession, name: str, work: Path) -> _Output:
+        """The rows of an id."""
         frame, schema = session.table(name), self._schema(name)
         if not frame.isStreaming:  # a step that reads lookups only
-            return [frame.toArrow().cast(schema)]
+            return _Output([frame.toArrow().cast(schema)], replaces=False)
         found: dict[int, pa.Table] = {}
         failures: list[Exception] = []
 
@@ -225,7 +234,8 @@ class Runner:
                 failures.append(error)
                 raise
 
-        writer = frame.writeStream.outputMode(self._mode(session, frame))
+        mode = self._mode(session, frame)
+        writer = frame.writeStream.outputMode(mode)
         writer = writer.option("checkpointLocation", str(work))
         query = writer.foreachBatch(keep).trigger(availableNow=True).start()
         try:
@@ -236,7 +246,9 @@ class Runner:
             raise (failures[0] if failures else error) from error
         finally:
             query.stop()
-        return [found.get(at, schema.empty_table()) for at in range(max(found) + 1)]
+        numbers = range(max(found) + 1)
+        batches = [found.get(number, schema.empty_table()) for number in numbers]
+        return _Output(batches, replaces=mode == "complete")
 
     def _mode(self, session: SparkSession, frame: DataFrame) -> str:
         """The pipeline's mode; for a step before its aggregation, append."""
@@ -245,16 +257,14 @@ class Runner:
             return "append"
         return mode
 
-    def _compare(self, expected: Expected, actual: Sequence[pa.Table]) -> Compared:
+    def _compare(self, expected: Expected, output: _Output) -> Compared:
         schema = self._schema(expected.id)
         wanted = [expected_rows(one, schema) for one in expected.batches]
         if expected.whole:
-            replaces = self._pipeline.mode == "complete"
-            stateful = bool(self._analysis.reach(expected.id) & self._analysis.stateful)
-            parts = actual[-1:] if replaces and stateful else actual
-            actual = [total(parts, schema)]
+            parts = output.batches[-1:] if output.replaces else output.batches
+            actual: Sequence[pa.Table] = [total(parts, schema)]
         else:
-            actual = _trimmed(actual, len(wanted))
+            actual = _trimmed(output.batches, len(wanted))
         differences = {}
         pairs = zip_longest(wanted, actual, fillvalue=schema.empty_table())
         for number, (one, other) in enumerate(pairs):
