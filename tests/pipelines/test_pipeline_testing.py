@@ -137,6 +137,10 @@ def test_a_difference_shows_rows_that_belong_together() -> None:
     keyed = difference(table((1, 1, 0.5)), table((1, 7, 0.0)), ["id"])
     assert keyed is not None
     assert [*keyed.lines()] == ["id 1: n is 7, expected 1, x is 0.0, expected 0.5"]
+    keyed = difference(table((1, 1, 0.5), (1, 2, 0.5)), table((1, 7, 0.0)), ["id"])
+    assert str(keyed) == "1 differ, 1 missing"
+    several = difference(table((1, 1, 0.5)), table((1, 2, 1.5)))
+    assert str(several) == "1 missing, 1 unexpected"
 
 
 TEXT = """
