@@ -14,7 +14,7 @@ from streamfactory.cli.descriptions import (
     decoder_lines,
 )
 from streamfactory.cli.parameters import json_flag
-from streamfactory.wiring.config.describing import json_schema
+from streamfactory.wiring.config.json_schemas import json_schema
 from streamfactory.wiring.plugins.manager import default_manager
 
 if TYPE_CHECKING:

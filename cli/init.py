@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -10,7 +11,10 @@ from typing import TYPE_CHECKING
 import click
 
 from streamfactory.cli.parameters import json_flag
+from streamfactory.spark.pipelines.schemas import pipeline_file_schema
+from streamfactory.wiring.config.json_schemas import installed_types, stream_file_schema
 from streamfactory.wiring.core.places import is_file
+from streamfactory.wiring.plugins.manager import default_manager
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,15 +32,29 @@ if TYPE_CHECKING:
     help="Add a stream in Kafka and a broker for this machine, with or without a "
     "container, and print how it can be started here.",
 )
+@click.option(
+    "--editor",
+    is_flag=True,
+    help="Write only the JSON schemas for editors, again: after an upgrade, or for a "
+    "stream type that was installed.",
+)
 @json_flag
 @click.pass_obj
-def init_command(printer: Printer, *, folder: Path, kafka: bool) -> None:
+def init_command(printer: Printer, *, folder: Path, kafka: bool, editor: bool) -> None:
     """Create a project to start from in FOLDER, or here.
 
-    It has streams in files, a pipeline, rows to begin with, and a README.
+    It has streams in files, a pipeline and its test, rows to begin with, JSON schemas
+    for editors (Taplo, Even Better TOML), and a README.
     Files that are there already are never overwritten: nothing is written if one is.
     """
-    texts = _texts("starter") | (_texts("starter_kafka") if kafka else {})
+    schemas = _schemas()
+    if editor:
+        for name, text in schemas.items():
+            _write(folder / name, text, "w")
+        document = {"folder": str(folder), "files": [*schemas]}
+        printer.show(document, [f"{folder}:", *(f"  {name}" for name in schemas)])
+        return
+    texts = _texts("starter") | (_texts("starter_kafka") if kafka else {}) | schemas
     there = [name for name in texts if is_file(folder / name)]
     if there:
         msg = f"{', '.join(there)}: there already, and nothing is overwritten."
@@ -59,10 +77,23 @@ def _texts(starter: str) -> dict[str, str]:
         }
 
 
-def _write(path: Path, text: str) -> None:
+def _schemas() -> dict[str, str]:
+    """The JSON schemas of the files of a project, with the installed plug-ins."""
+    types = installed_types(default_manager())
+    found = {
+        "stream": stream_file_schema(types),
+        "pipeline": pipeline_file_schema(types),
+    }
+    return {
+        f"configs/schemas/{name}.json": json.dumps(schema, ensure_ascii=False) + "\n"
+        for name, schema in found.items()
+    }
+
+
+def _write(path: Path, text: str, mode: str = "x") -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("x", encoding="utf-8") as file:
+        with path.open(mode, encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
         msg = f"{str(path)!r} cannot be written: {error.strerror}."

@@ -57,8 +57,8 @@ def preview_command(
     pipelines.refuse()  # at once: Spark takes seconds to start
     printer.progress("starting Spark ...")
     with TemporaryDirectory(prefix="streamfactory-") as folder:
-        log = Path(folder, "spark.log")
-        with spark_session("local[1]", pipelines.settings, log=log) as spark:
+        log, settings = Path(folder, "spark.log"), pipelines.settings
+        with spark_session("local[1]", settings, log=log, brief=True) as spark:
             samples = pipelines.preview(spark, rows)
     printer.progress("")
     document = [{"id": one.id, "rows": _plain(one.rows)} for one in samples]

@@ -76,6 +76,9 @@ _COMMANDS: Final = {
     "preview": _Entry(
         "preview:preview_command", "Show what a pipeline makes of some rows."
     ),
+    "test": _Entry(
+        "testing:test_command", "Test pipelines with given and expected rows."
+    ),
     "serve": _Entry("serve:serve_command", "Serve streams to other processes."),
     "spool": _Entry("spool:spool_command", "Receive streams into their spools."),
     "ui": _Entry("ui:ui_command", "Serve pages about streams for the browser."),

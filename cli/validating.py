@@ -190,7 +190,7 @@ def _spark(stack: ExitStack) -> AbstractContextManager[SparkSession]:
     from streamfactory.spark.pipelines.session import spark_session
 
     folder = stack.enter_context(TemporaryDirectory(prefix="streamfactory-"))
-    return spark_session("local[1]", log=Path(folder, "spark.log"))
+    return spark_session("local[1]", log=Path(folder, "spark.log"), brief=True)
 
 
 def _read_sql(session: SparkSession, draft: Draft, *, sound: bool) -> list[Problem]:

@@ -17,12 +17,11 @@ from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users write it
 
 from streamfactory.spark.arrangement import OPTION, Arrangement
-from streamfactory.spark.failures import describe_failure, words_of
+from streamfactory.spark.failures import describe_failure
 from streamfactory.spark.fanout import (
     FORMAT,
     QUERY_PROPERTY,
@@ -44,6 +43,7 @@ from streamfactory.spark.pipelines.sql import (
     with_watermark,
 )
 from streamfactory.spark.pipelines.tables import write_table
+from streamfactory.spark.pipelines.trees import unsupported
 from streamfactory.spark.versions import ADMISSION
 from streamfactory.spi import Problem
 
@@ -160,29 +160,17 @@ class Building:
 
     def check(self) -> list[Problem]:
         """Operations that Spark does not support in this output mode."""
-        whole = self._unsupported(self.frame)
+        mode = self._pipeline.mode
+        whole = unsupported(self._spark, self.frame, mode)
         if whole is None:
             return []
         for name in self._analysis.order:
             if name in self._steps and name in self._frames:
-                what = self._unsupported(self._frames[name])
+                what = unsupported(self._spark, self._frames[name], mode)
                 if what is not None:
                     step = self._steps[name]
                     return [problem_of(step, what)]
         return [Problem("output.mode", whole, self._pipeline.origin)]
-
-    def _unsupported(self, frame: DataFrame) -> str | None:
-        """Why Spark does not support a plan as a stream; None if it does."""
-        jvm: Any = self._spark._jvm
-        plan: Any = frame._jdf.queryExecution().analyzed()
-        mode = self._pipeline.mode.capitalize()
-        modes = jvm.org.apache.spark.sql.streaming.OutputMode
-        checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-        try:
-            checker.checkForStreaming(plan, getattr(modes, mode)())
-        except PySparkException as error:
-            return words_of(error)
-        return None
 
     def writer(self, checkpoint: PipelineCheckpoint) -> DataStreamWriter:
         """The writer of the query, without checkpoint and trigger.

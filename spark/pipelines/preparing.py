@@ -132,7 +132,7 @@ def build(
     shape = shape_of(pipeline, analysis)
     assert not isinstance(shape, Problem)
     session = session_like(spark)
-    _set(session, pipeline)
+    apply_settings(session, pipeline)
     problems: list[Problem] = []
     guarantees: list[Verdict] = []
     ways: list[Way] = []
@@ -218,7 +218,7 @@ def names_of(scans: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _set(session: SparkSession, pipeline: Pipeline) -> None:
+def apply_settings(session: SparkSession, pipeline: Pipeline) -> None:
     """Apply a pipeline's settings. Static ones of Spark can only be compared."""
     for key, value in pipeline.spark.items():
         if session.conf.isModifiable(key):

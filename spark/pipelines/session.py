@@ -54,6 +54,12 @@ _QUIET: Final = {
 }
 
 
+_BRIEF: Final = {
+    # Compiling a query takes longer than the few rows that it sees.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+_BRIEF_JAVA: Final = " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _PY4J: Final = (None, "py4j.clientserver", "py4j.java_gateway")
 """Loggers of Py4J; None is the root logger."""
 _ACCUMULATOR_SERVERS: Final = (
@@ -99,6 +105,7 @@ def spark_session(
     *,
     log: Path,
     json_log: bool = False,
+    brief: bool = False,
 ) -> Iterator[SparkSession]:
     """A session of a new Spark, stopped at the end.
 
@@ -109,6 +116,8 @@ def spark_session(
         settings: ``spark.*``, as for spark-submit.
         log: File for the output of Spark and its Java process.
         json_log: Whether Spark and its Python workers log as JSON lines.
+        brief: Whether its queries see few rows, and end soon: nothing is compiled for
+            speed.
 
     Raises:
         NotInstalled: plugin; PySpark is missing.
@@ -126,10 +135,10 @@ def spark_session(
         layout = Path(folder, "log4j2.properties")
         kind = _JSON_LAYOUT if json_log else _TEXT_LAYOUT
         layout.write_text(_LOGGING + kind, encoding="utf-8")
-        chosen = _QUIET | (_JSON_SETTINGS if json_log else {}) | dict(settings or {})
-        chosen.setdefault(
-            "spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={layout}"
-        )
+        chosen = _QUIET | (_BRIEF if brief else {})
+        chosen |= (_JSON_SETTINGS if json_log else {}) | dict(settings or {})
+        java = f"-Dlog4j2.configurationFile={layout}" + (_BRIEF_JAVA if brief else "")
+        chosen.setdefault("spark.driver.extraJavaOptions", java)
         if local:
             # The default is 200, each with a task and a file in the checkpoint.
             chosen.setdefault("spark.sql.shuffle.partitions", str(os.cpu_count() or 2))

@@ -1,11 +1,17 @@
-"""Whether a query can be evaluated batch by batch, by the tree of its plan."""
+"""Whether Spark, or a batch alone, can evaluate a query, by the tree of its plan."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.errors import PySparkException
+
+from streamfactory.spark.failures import words_of
+
 if TYPE_CHECKING:
     from collections.abc import Collection
+
+    from pyspark.sql import DataFrame, SparkSession
 
 _BY_THE_ROW: Final = frozenset(
     [
@@ -88,6 +94,25 @@ class PlanTree:
         elif kind not in _BY_THE_ROW:
             return False
         return all(map(self.is_by_the_row, _each(node.children())))
+
+
+def unsupported(session: SparkSession, frame: DataFrame, mode: str) -> str | None:
+    """Why Spark does not support a plan as a stream; None if it does.
+
+    Args:
+        session: Any session of its Java process.
+        frame: Rows of streams.
+        mode: The output mode.
+    """
+    jvm: Any = session._jvm
+    plan: Any = frame._jdf.queryExecution().analyzed()
+    modes = jvm.org.apache.spark.sql.streaming.OutputMode
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    try:
+        checker.checkForStreaming(plan, getattr(modes, mode.capitalize())())
+    except PySparkException as error:
+        return words_of(error)
+    return None
 
 
 def _each(sequence: Any) -> list[Any]:

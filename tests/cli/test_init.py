@@ -49,11 +49,16 @@ def test_what_it_makes_works_as_its_readme_says(
 
 @pytest.mark.long("starts Spark's Java")
 @pytest.mark.usefixtures("own_spark")
-def test_its_pipeline_is_valid(program: Callable[..., Outcome]) -> None:
+def test_its_pipeline_is_valid_and_passes_its_test(
+    program: Callable[..., Outcome],
+) -> None:
     # In a process of its own: the shared session cannot use a Java that runs already.
     assert program("init").status == 0
     outcome = program("validate", "configs/pipelines/spent.toml")
     assert outcome.status == 0, outcome
+    outcome = program("test")
+    assert outcome.status == 0, outcome
+    assert outcome.out.endswith("1 test: 1 passed\n")
 
 
 def test_existing_files_are_not_overwritten(

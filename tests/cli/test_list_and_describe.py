@@ -17,7 +17,8 @@ from streamfactory.spi import (
     Yields,
     choice,
 )
-from streamfactory.wiring.config.describing import abilities, json_schema
+from streamfactory.wiring.config.describing import abilities
+from streamfactory.wiring.config.json_schemas import json_schema
 from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.streams.probing import Lines
 

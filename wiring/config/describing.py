@@ -1,6 +1,6 @@
 """Descriptions of options, configurations and backends to print; connects to nothing.
 
-Option declarations yield tables and JSON Schema, a validated configuration its
+Option declarations yield tables, a validated configuration its
 effective values, a backend's classes its abilities and guarantees.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfactory.spi import (
     Claims,
@@ -22,20 +22,11 @@ from streamfactory.spi import (
 from streamfactory.spi.claims import sink_guarantee, source_guarantee
 from streamfactory.spi.masking import MASK, mask_value
 from streamfactory.wiring.options.masking import looks_secret
-from streamfactory.wiring.options.shared import stream_options
-from streamfactory.wiring.options.vocabulary import FRAMEWORK_OPTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from streamfactory.spi import Backend, Option, StreamConfig, Verdict
-
-_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
-_TEXT: Final = {"type": ["string", "integer", "boolean"]}
-"""Values with a canonical text."""
-_REFERENCE: Final = {"$ref": "#/$defs/reference"}
-_TOPIC_CHOOSERS: Final = ("subscribe", "subscribePattern", "assign")
-
 
 # --- options --------------------------------------------------------------------
 
@@ -103,96 +94,6 @@ def effective(config: StreamConfig) -> list[Effective]:
         for key, text in config.meta.items()
     ]
     return sorted(values)
-
-
-# --- JSON Schema ----------------------------------------------------------------
-
-
-def json_schema(backend: Backend) -> dict[str, Any]:
-    """Return the JSON Schema, draft 2020-12, of the properties of a stream type.
-
-    Keys are flat as in a map of strings; numbers and booleans are allowed if their
-    canonical text is.
-    """
-    prefix = f"stream.{backend.name}."
-    own = {prefix + key: option for key, option in stream_options(backend).items()}
-    properties: dict[str, Any] = {}
-    for key, option in {**FRAMEWORK_OPTIONS, **own}.items():
-        start = key.removesuffix(option.key)
-        properties[key] = _option_schema(option)
-        for alias in option.spellings[1:]:
-            doc = f"The same as {key}."
-            properties[start + alias] = {**properties[key], "description": doc}
-            if alias in option.former:
-                properties[start + alias]["deprecated"] = True
-    for key in ("streamType", *FRAMEWORK_OPTIONS["streamType"].aliases):
-        properties[key] |= {"enum": [backend.name], "examples": [backend.name]}
-    return {
-        "$schema": _DIALECT,
-        "title": f"Properties of a stream of type {backend.name}",
-        "description": backend.doc,
-        "$comment": "Keys are case-insensitive, which JSON Schema cannot express: "
-        "these are the canonical spellings.",
-        "type": "object",
-        "properties": properties,
-        "patternProperties": {
-            f"^{_escaped(start)}": _TEXT for start in _open_namespaces(backend)
-        },
-        "additionalProperties": False,
-        "allOf": list(_requirements(own)),
-        "$defs": {
-            "reference": {
-                "description": "Contains ${env:NAME} or ${file:PATH}.",
-                "type": "string",
-                "pattern": r"\$\{",
-            }
-        },
-    }
-
-
-def _option_schema(option: Option) -> dict[str, Any]:
-    schema: dict[str, Any] = {"description": option.doc}
-    value = dict(option.type.schema or _TEXT)
-    words = value.pop("enum", None)
-    if words is not None:
-        # A choice may come from the environment, like any other value.
-        value = {"anyOf": [{"enum": words}, _REFERENCE]}
-    schema |= value
-    for word, bound in (("minimum", option.minimum), ("maximum", option.maximum)):
-        if bound is not None:
-            schema[word] = bound
-    if option.default is not None:
-        schema["default"] = option.default
-    if option.example is not None:
-        schema["examples"] = [option.example]
-    if option.secret:
-        schema["writeOnly"] = True
-    if option.deprecated:
-        schema["deprecated"] = True
-    return schema
-
-
-def _open_namespaces(backend: Backend) -> Iterator[str]:
-    prefix = f"stream.{backend.name}."
-    yield "stream.meta."
-    yield f"{prefix}decoder.prop."
-    for namespace in sorted(backend.client_namespaces):
-        yield f"{prefix}{namespace}.prop."
-
-
-def _escaped(text: str) -> str:
-    return text.replace(".", r"\.")
-
-
-def _requirements(own: dict[str, Option]) -> Iterator[dict[str, Any]]:
-    """Yield an entry for each required option: one of its spellings is present."""
-    for key, option in {**FRAMEWORK_OPTIONS, **own}.items():
-        if option.required:
-            start = key.removesuffix(option.key)
-            spellings = [start + spelling for spelling in option.spellings]
-            if option.key == "topic.name":
-                spellings += _TOPIC_CHOOSERS
-            yield {"anyOf": [{"required": [spelling]} for spelling in spellings]}
 
 
 # --- abilities ------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""Tests of pipelines: rows in, and the rows expected of steps and sinks."""
