@@ -34,6 +34,9 @@ _STATED: Final = (
 )
 _WRITTEN: Final = (
     *_STATED,
+    "metaData.name",
+    "metaData.description",
+    "metaData.createdTime",
     "protocol.minWriterVersion",
     "protocol.writerFeatures",
     "txn.appId",

@@ -43,7 +43,7 @@ from streamfactory.backends.iceberg.partitions import (
 )
 from streamfactory.backends.iceberg.schemas import arrow_schema
 from streamfactory.backends.iceberg.table import IcebergTable
-from streamfactory.backends.iceberg.types import iceberg_schema
+from streamfactory.backends.iceberg.types import iceberg_schema, iceberg_type
 from streamfactory.tables import Kept, Piece, TableFiles
 from streamfactory.tables.markers import Marker
 from streamfactory.tables.places import plain_location
@@ -54,11 +54,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
+    from pyiceberg.table import Transaction
     from pyiceberg.table.update import UpdatesAndRequirements
 
     from streamfactory.arrowlog.disk.storage import Storage
     from streamfactory.spi import StreamConfig
     from streamfactory.tables.datafiles import DataFile, PartitionField
+    from streamfactory.tables.evolving import Step
     from streamfactory.tables.writable import Change, Seen
 
 _MARKER: Final = "streamfactory.writer."
@@ -124,6 +126,22 @@ class WritableIcebergTable(WritableTable):
         fields = self._config.get("partition.by") or ()
         self._catalog.create(made, spec_of(fields, made, arrow_schema(made)))
 
+    def check_type(self, step: Step) -> None:
+        parent = "".join(f"{name}." for name in step.path[:-1])
+        iceberg_type(step.field, parent)
+
+    def widens(self, seen: Seen) -> bool:
+        return True
+
+    def evolve(self, seen: Seen, steps: Sequence[Step]) -> bool:
+        assert isinstance(seen, IcebergSeen)
+        transaction = _unretried(seen.table).transaction()
+        with transaction.update_schema() as update:
+            for step in steps:
+                change = update.add_column if step.is_added else update.update_column
+                change(step.path, iceberg_type(step.field, ""))
+        return _committed(transaction)
+
     def parse(self, columns: str) -> pa.Schema:
         return arrow_schema(Schema.model_validate_json(columns))
 
@@ -163,11 +181,7 @@ class WritableIcebergTable(WritableTable):
                 snapshot.append_data_file(self._described(one, seen.table))
             for other in change.removed:
                 snapshot.delete_data_file(other.entry)
-        try:
-            transaction.commit_transaction()
-        except CommitFailedException:
-            return False
-        return True
+        return _committed(transaction)
 
     def close(self) -> None:
         self._catalog.close()
@@ -212,6 +226,15 @@ class WritableIcebergTable(WritableTable):
                 place = f"{plain_location(location)}/{_FOLDER}"
                 self._storage = location, table_storage(self._config, place)
             return self._storage[1]
+
+
+def _committed(transaction: Transaction) -> bool:
+    """Commit; False if another commit came first."""
+    try:
+        transaction.commit_transaction()
+    except CommitFailedException:
+        return False
+    return True
 
 
 @final
