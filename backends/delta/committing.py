@@ -16,6 +16,7 @@ import time
 import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, final
+from urllib.parse import quote
 
 from streamfactory.backends.delta.actions import File, Metadata, metadata_action
 from streamfactory.backends.delta.evolving import can_widen, check_times, evolved_text
@@ -307,7 +308,7 @@ def _info(
 def _added(file: DataFile, now: int) -> dict[str, Any]:
     return {
         "add": {
-            "path": file.path,
+            "path": quote(file.path, safe="/="),
             "partitionValues": dict(file.values),
             "size": file.size,
             "modificationTime": now,
