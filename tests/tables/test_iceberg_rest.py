@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from tests.proving.java import java_or_skip
-from tests.proving.skipping import skip_or_fail
+from tests.proving.maven import java_peer
 from tests.tables.lakes import IcebergLake, staged
 
 import streamfactory
@@ -26,6 +24,7 @@ HERE: Final = Path(__file__).parent / "rest"
 pytestmark = [
     pytest.mark.long("starts a Java server, which Maven fetches the first time"),
     pytest.mark.timeout(600),
+    pytest.mark.xdist_group("iceberg-rest"),
 ]
 
 
@@ -52,20 +51,11 @@ class RestLake(IcebergLake):
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
     """The folder of the warehouse, and the address of the catalog."""
-    java_or_skip()
-    if shutil.which("mvn") is None:
-        skip_or_fail("Maven fetches the catalog, and there is none")
     folder = tmp_path_factory.mktemp("rest")
-    listing = folder / "classpath"
-    command = ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml")]
-    command += ["dependency:build-classpath", f"-Dmdep.outputFile={listing}"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    if found.returncode:
-        skip_or_fail(f"Maven cannot fetch the catalog: {found.stdout[-500:]}")
     warehouse = folder / "warehouse"
-    program = [str(HERE / "RestCatalog.java"), f"file://{warehouse}"]
+    command = java_peer(HERE / "RestCatalog.java", folder)
     with subprocess.Popen(
-        ["java", "-cp", listing.read_text().strip(), *program],
+        [*command, f"file://{warehouse}"],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

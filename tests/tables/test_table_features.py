@@ -97,8 +97,8 @@ def test_variants_of_delta_are_refused_whatever_the_protocol_states(
     for action in actions:
         if "metaData" in action:
             schema = json.loads(action["metaData"]["schemaString"])
-            inner = {"type": "struct", "fields": [dict(schema["fields"][0])]}
-            inner["fields"][0] |= {"name": "v", "type": "variant"}
+            field = {**schema["fields"][0], "name": "v", "type": "variant"}
+            inner = {"type": "struct", "fields": [field]}
             schema["fields"].append({**schema["fields"][0], "name": "o", "type": inner})
             action["metaData"]["schemaString"] = json.dumps(schema)
     log.write_text("\n".join(map(json.dumps, actions)))
