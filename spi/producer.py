@@ -356,6 +356,27 @@ class ProducerFactory(ABC):
         """
         return None
 
+    def evolve_schema(self, topic: str, rows: pa.Schema) -> pa.Schema | None:
+        """Return the columns that a topic is to have for rows of a schema.
+
+        Called under ``schema.contract=evolve``, when rows of a schema come that was
+        not seen yet. Changes nothing: `create_writer` adds the columns of
+        ``WriteContext.schema`` that the topic lacks then, and widens types. Override it
+        if columns of a topic can be added; columns that it has stay.
+
+        Args:
+            topic: The topic, which may not exist yet.
+            rows: The schema of the rows, without the framework's columns.
+
+        Returns:
+            What `fetch_schema` returns once the columns are added. None if there is no
+            topic, or if columns cannot be added: the default.
+
+        Raises:
+            SchemaMismatch: permanent; the topic cannot have one of the columns.
+        """
+        return None
+
     def claims(self) -> Claims:
         """Return the claims of this configuration; never stronger than ``CLAIMS``.
 

@@ -19,6 +19,7 @@ from streamfactory.spi import (
     WriterFenced,
 )
 from streamfactory.spi.backoff import Backoff
+from streamfactory.tables.evolving import is_grown
 from streamfactory.tables.markers import Marker
 from streamfactory.tables.merging import Merge, Replaced
 from streamfactory.tables.staging import Staged
@@ -236,7 +237,8 @@ def tries(what: str) -> Iterator[None]:
 def check_staged(staged: Staged, seen: Seen, table: WritableTable) -> None:
     """Refuse files that were written for another table, or for other columns.
 
-    Columns that were added since, and may be null, are no obstacle.
+    Columns that were added since, and may be null, are no obstacle, nor are fields
+    within columns.
 
     Raises:
         IncarnationChanged: data_loss; the table was made again.
@@ -255,11 +257,7 @@ def check_staged(staged: Staged, seen: Seen, table: WritableTable) -> None:
     now = {field.name: field for field in seen.schema}
     for name in {**before, **now}:
         is_added = name not in before and now[name].nullable
-        is_same = (
-            name in before
-            and name in now
-            and before[name].equals(now[name], check_metadata=True)
-        )
+        is_same = name in before and name in now and is_grown(before[name], now[name])
         if not is_added and not is_same:
             what = f"column {name!r} of the table was changed while rows were written"
             remedy = "write the epoch again: its rows are converted to the new columns"

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, final
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +35,10 @@ ones that a compaction merges.
 _HELD: Final = 256 << 20
 """Bytes of open files, where the storage keeps these in memory."""
 
+_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+_LONGEST: Final = 255
+"""Bytes of the name of a folder."""
+
 Values = tuple[str | None, ...]
 
 
@@ -60,6 +65,24 @@ class PartitionField:
     """Returns the value of each row of the column, as text."""
     is_stored: bool = True
     """Whether data files have the column, too."""
+
+
+def folder_of(partitions: Sequence[PartitionField], values: Values) -> str:
+    """The folder of the files of a partition, as Hive names it, with a slash behind.
+
+    A format states the values of files, but some readers take those of columns that
+    are not stored from names instead (Polars 2.1 those of Delta). Empty for columns
+    that are stored, and where a name would be longer than file systems allow.
+    """
+    left_out = [
+        (one.name, _NULL if value is None else quote(value, safe=""))
+        for one, value in zip(partitions, values, strict=True)
+        if not one.is_stored
+    ]
+    names = [f"{quote(name, safe='')}={text}" for name, text in left_out]
+    if any(len(name) > _LONGEST for name in names):
+        return ""
+    return "".join(f"{name}/" for name in names)
 
 
 @final
@@ -184,7 +207,7 @@ class DataFiles:
         if found is None:
             if len(self._open) >= _OPEN:
                 self._finish(next(iter(self._open)))
-            path = self.new_path()
+            path = folder_of(self._partitions, values) + self.new_path()
             found = _NewFile(self._storage.create(path), path, self._schema)
             self._open[values] = found
         return found

@@ -28,8 +28,12 @@ if TYPE_CHECKING:
     from streamfactory.tables.keyed import KeyedChanges
     from streamfactory.tables.writable import Seen
 
-_NAME: Final = re.compile(r"part-\d{5,10}-[0-9a-f]{32}-\d{1,10}\.parquet")
-"""Of a data file: no other one is ever committed, or removed."""
+_NAME: Final = re.compile(
+    r"(?:[\w.~%-]{1,255}=[\w.~%-]{1,255}/)*part-\d{5,10}-[0-9a-f]{32}-\d{1,10}\.parquet",
+    re.ASCII,
+)
+"""Of a data file, with folders of its partition: no other one is ever committed, or
+removed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,8 @@ class TableAdmin(TopicAdmin):
         """Open what the configuration names; there need not be a table yet."""
 
     @property
-    def _table(self) -> WritableTable:
+    def opened(self) -> WritableTable:
+        """The table, opened by the first use."""
         with self._lock:
             self._opened = self._opened or self.open_table()
             return self._opened
@@ -50,7 +51,7 @@ class TableAdmin(TopicAdmin):
         self, topic: str, schema: pa.Schema | None, partitions: int | None
     ) -> None:
         try:
-            self._table.look()
+            self.opened.look()
         except TopicNotFound:
             pass
         else:
@@ -60,7 +61,7 @@ class TableAdmin(TopicAdmin):
             what = "a table has columns and one partition of its stream"
             remedy = "set the option schema, and no number of partitions"
             raise MisuseError(what, remedy=remedy)
-        self._table.create(columns_of_new(schema, self.config))
+        self.opened.create(columns_of_new(schema, self.config))
 
     def compact(self, topic: str) -> None:
         for _ in range(_TURNS):
@@ -73,8 +74,8 @@ class TableAdmin(TopicAdmin):
 
     def _compact(self) -> bool:
         """Whether no other commit has changed the files or the columns meanwhile."""
-        seen = self._table.look()
-        live = self._table.live(seen, keeps_rows=True)
+        seen = self.opened.look()
+        live = self.opened.live(seen, keeps_rows=True)
         removed = to_compact(live.files)
         if not removed:
             return True
@@ -83,7 +84,7 @@ class TableAdmin(TopicAdmin):
             for chunk in live.table.read(file.piece, 0, None, COPIED):
                 yield chunk.rows
 
-        added = copied(self._table.storage, seen, removed, rows_of)
+        added = copied(self.opened.storage, seen, removed, rows_of)
         return self._replaced(seen, removed, added)
 
     def _replaced(
@@ -95,23 +96,23 @@ class TableAdmin(TopicAdmin):
         try:
             for _ in tries("the compaction"):
                 if refused:
-                    seen = self._table.look()
-                    now = self._table.live(seen, keeps_rows=True)
+                    seen = self.opened.look()
+                    now = self.opened.live(seen, keeps_rows=True)
                     removed = [one for one in now.files if one.key in keys]
                     if len(removed) < len(keys) or _form(seen) != form:
                         break
                 # After an error of the commit it is unknown whether the table has them.
                 refused = False
-                if self._table.commit(seen, Change(added, removed, Kind.COMPACT)):
+                if self.opened.commit(seen, Change(added, removed, Kind.COMPACT)):
                     return True
                 refused = True
         finally:
             if refused:
-                self._table.storage.remove([one.path for one in added])
+                self.opened.storage.remove([one.path for one in added])
         return False
 
     def facts(self, topic: str) -> Mapping[str, str | int]:
-        files = self._table.live(self._table.look(), keeps_rows=True).files
+        files = self.opened.live(self.opened.look(), keeps_rows=True).files
         sizes = [one.piece.size or 0 for one in files]
         return {
             "files": len(files),

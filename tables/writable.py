@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from streamfactory.arrowlog.disk.storage import Storage
     from streamfactory.tables.datafiles import DataFile, PartitionField
+    from streamfactory.tables.evolving import Step
     from streamfactory.tables.markers import Marker
     from streamfactory.tables.places import TableFiles
     from streamfactory.tables.table import Piece, Table
@@ -120,6 +121,26 @@ class WritableTable(ABC):
 
         Raises:
             SchemaMismatch: permanent; the format lacks the type of a column.
+        """
+
+    @abstractmethod
+    def check_type(self, step: Step) -> None:
+        """Refuse a field that the format lacks, by its type or its name.
+
+        Raises:
+            SchemaMismatch: permanent.
+        """
+
+    @abstractmethod
+    def widens(self, seen: Seen) -> bool:
+        """Whether types of the table can be widened."""
+
+    @abstractmethod
+    def evolve(self, seen: Seen, steps: Sequence[Step]) -> bool:
+        """Change the columns, in a commit without rows behind the one that was seen.
+
+        Returns:
+            False if there is another one: nothing was committed.
         """
 
     @abstractmethod

@@ -27,7 +27,8 @@ from streamfactory.spi import (
     Unsupported,
 )
 from streamfactory.tables.columns import FIELDS, NAMES
-from streamfactory.tables.committing import TableCommitter
+from streamfactory.tables.committing import TableCommitter, tries
+from streamfactory.tables.evolving import evolution, steps
 from streamfactory.tables.keyed import KeyedChanges, check_key
 from streamfactory.tables.matching import bare
 from streamfactory.tables.staging import TableWriter
@@ -110,6 +111,11 @@ class TableProducerFactory(ProducerFactory):
                 raise
             self.table().create(columns_of_new(context.schema, self.config))
             seen = self.look()
+        if (
+            self.config.get("schema.contract") == "evolve"
+            and context.schema is not None
+        ):
+            seen = self._evolve(seen, context.schema)
         changes = None
         if self.key:
             check_key(seen.schema, self.key)
@@ -134,11 +140,43 @@ class TableProducerFactory(ProducerFactory):
             schema = bare(self.look().schema)
         except TopicNotFound:
             return None
+        return self._with_changes(schema)
+
+    def evolve_schema(self, topic: str, rows: pa.Schema) -> pa.Schema | None:
+        try:
+            seen = self.look()
+        except TopicNotFound:
+            return None
+        found = self._evolution(seen, rows)
+        for step in steps(bare(seen.schema), found):
+            self.table().check_type(step)
+        return self._with_changes(found)
+
+    def _with_changes(self, schema: pa.Schema) -> pa.Schema:
+        """The columns that rows may have: with a key, those of changes, too."""
         if not self.key:
             return schema
         check_key(schema, self.key)
         # A row that is deleted may have its key only.
         return pa.schema([one.with_nullable(True) for one in (*schema, *FIELDS)])
+
+    def _evolution(self, seen: Seen, rows: pa.Schema) -> pa.Schema:
+        own = columns_of_new(rows, self.config)
+        return evolution(seen.schema, own, widens=self.table().widens(seen))
+
+    def _evolve(self, seen: Seen, rows: pa.Schema) -> Seen:
+        """Give the table the columns of rows, unless it has them.
+
+        In a commit before that of the rows: an epoch that is not committed leaves the
+        columns, which are null, and finds them when it comes again.
+        """
+        for _ in tries("the commit of new columns"):
+            changed = list(steps(bare(seen.schema), self._evolution(seen, rows)))
+            if not changed:
+                break
+            self.table().evolve(seen, changed)
+            seen = self.look()
+        return seen
 
     def close(self) -> None:
         with self._lock:

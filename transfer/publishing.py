@@ -414,6 +414,7 @@ class Publisher(Closing):
         special = self._sink.framework_columns
         names = [name for name in schema.names if name not in special]
         unknown = [name for name in names if name not in known.names]
+        unknown = unknown if self._sink.refuses else []
         missing = [field for field in known if field.name not in names]
         if not unknown and all(field.nullable for field in missing):
             if missing:

@@ -64,6 +64,9 @@ class Metadata:
     """As JSON."""
     partitioned: tuple[str, ...]
     configuration: Mapping[str, str]
+    name: str | None = None
+    description: str | None = None
+    created_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +131,25 @@ def metadata_of(body: Mapping[str, Any]) -> Metadata:
         _text(body, "schemaString"),
         tuple(columns),
         {key: value for key, value in configuration.items() if value is not None},
+        _optional(body, "name"),
+        _optional(body, "description"),
+        _number(body, "createdTime", _MOST),
     )
+
+
+def metadata_action(metadata: Metadata) -> dict[str, Any]:
+    """The action ``metaData`` that states the metadata of a table."""
+    stated = {
+        "id": metadata.id,
+        "name": metadata.name,
+        "description": metadata.description,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": metadata.schema,
+        "partitionColumns": list(metadata.partitioned),
+        "configuration": dict(metadata.configuration),
+        "createdTime": metadata.created_ms,
+    }
+    return {"metaData": {k: v for k, v in stated.items() if v is not None}}
 
 
 def protocol_of(body: Mapping[str, Any]) -> Protocol:
@@ -223,6 +244,11 @@ def _text(body: Mapping[str, Any], name: str) -> str:
     if not isinstance(found, str) or not found:
         _refuse(name, found)
     return found
+
+
+def _optional(body: Mapping[str, Any], name: str) -> str | None:
+    found = body.get(name)
+    return None if found is None else str(found)
 
 
 def _mapping(body: Mapping[str, Any], name: str) -> dict[str, str | None]:

@@ -16,15 +16,17 @@ import time
 import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, final
+from urllib.parse import quote
 
-from streamfactory.backends.delta.actions import File
+from streamfactory.backends.delta.actions import File, Metadata, metadata_action
+from streamfactory.backends.delta.evolving import can_widen, check_times, evolved_text
 from streamfactory.backends.delta.log import FOLDER, DeltaLog
 from streamfactory.backends.delta.partitions import check_partitions, partition_fields
 from streamfactory.backends.delta.replay import live_files, written
 from streamfactory.backends.delta.rules import check_replaceable, check_writable
 from streamfactory.backends.delta.state import State, schema_of
 from streamfactory.backends.delta.table import DeltaTable
-from streamfactory.backends.delta.types import protocol_of_new, schema_text
+from streamfactory.backends.delta.types import field_of, protocol_of_new, schema_text
 from streamfactory.spi import CorruptData, OffsetOutOfRange, StreamError
 from streamfactory.tables import Commit, Piece, TableFiles, client_options
 from streamfactory.tables.markers import Marker
@@ -37,10 +39,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.arrowlog.disk.storage import Storage
-    from streamfactory.backends.delta.actions import Metadata, Protocol
+    from streamfactory.backends.delta.actions import Protocol
     from streamfactory.backends.delta.log import Actions
     from streamfactory.spi import StreamConfig
     from streamfactory.tables.datafiles import DataFile, PartitionField
+    from streamfactory.tables.evolving import Step
     from streamfactory.tables.writable import Change, Seen
 
 _MARKERS: Final = "_streamfactory"
@@ -151,17 +154,31 @@ class WritableDeltaTable(WritableTable):
         text = schema_text(schema)
         names = self._config.get("partition.by") or ()
         check_partitions(schema, names)
-        metadata = {
-            "id": str(uuid.uuid4()),
-            "format": {"provider": "parquet", "options": {}},
-            "schemaString": text,
-            "partitionColumns": list(names),
-            "configuration": {},
-            "createdTime": _now(),
-        }
+        metadata = Metadata(
+            str(uuid.uuid4()), text, tuple(names), {}, created_ms=_now()
+        )
         info = _info("CREATE TABLE", {}, {})
-        actions = [info, {"protocol": protocol_of_new(text)}, {"metaData": metadata}]
+        protocol = {"protocol": protocol_of_new(text)}
+        actions = [info, protocol, metadata_action(metadata)]
         self.storage.publish(_path(0), _lines(actions))
+
+    def check_type(self, step: Step) -> None:
+        parent = "".join(f"{name}." for name in step.path[:-1])
+        field_of(step.field, parent)
+
+    def widens(self, seen: Seen) -> bool:
+        assert isinstance(seen, DeltaSeen)
+        return can_widen(seen.metadata, seen.protocol)
+
+    def evolve(self, seen: Seen, steps: Sequence[Step]) -> bool:
+        assert isinstance(seen, DeltaSeen)
+        for step in steps:
+            check_times(step, seen.protocol)
+        metadata = seen.metadata
+        text = evolved_text(metadata.schema, steps)
+        action = metadata_action(replace(metadata, schema=text))
+        commit = _lines([_info("UPDATE SCHEMA", {}, {}), action])
+        return self.storage.publish(_path(seen.version + 1), commit)
 
     def parse(self, columns: str) -> pa.Schema:
         return schema_of(columns)
@@ -291,7 +308,7 @@ def _info(
 def _added(file: DataFile, now: int) -> dict[str, Any]:
     return {
         "add": {
-            "path": file.path,
+            "path": quote(file.path, safe="/="),
             "partitionValues": dict(file.values),
             "size": file.size,
             "modificationTime": now,

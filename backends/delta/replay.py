@@ -34,6 +34,9 @@ _STATED: Final = (
 )
 _WRITTEN: Final = (
     *_STATED,
+    "metaData.name",
+    "metaData.description",
+    "metaData.createdTime",
     "protocol.minWriterVersion",
     "protocol.writerFeatures",
     "txn.appId",
@@ -49,7 +52,7 @@ _FILES: Final = (
     "add.deletionVector",
 )
 """Columns of a checkpoint that are read: others may be as wide as the table."""
-_SUPPORTED: Final = frozenset(
+SUPPORTED: Final = frozenset(
     (
         "columnMapping",
         "deletionVectors",
@@ -71,7 +74,7 @@ def check_protocol(version: int, protocol: Protocol) -> None:
     Raises:
         FormatRefused: permanent.
     """
-    unknown = ", ".join(sorted(protocol.features - _SUPPORTED))
+    unknown = ", ".join(sorted(protocol.features - SUPPORTED))
     if protocol.version > _NEWEST:
         unknown = f"version {protocol.version} of the protocol"
     if unknown:

@@ -45,6 +45,20 @@ def schema_text(schema: pa.Schema) -> str:
     return json.dumps(_struct(schema, ""), separators=(",", ":"))
 
 
+def field_of(field: pa.Field, parent: str) -> dict[str, Any]:
+    """A field of a schema, as JSON.
+
+    Args:
+        field: The field.
+        parent: Path of the struct that has it, with a dot behind; empty for a column.
+
+    Raises:
+        SchemaMismatch: permanent; see `schema_text`.
+    """
+    (found,) = _struct([field], parent)["fields"]
+    return dict(found)
+
+
 def protocol_of_new(schema: str) -> dict[str, Any]:
     """The action ``protocol`` of a new table with this schema."""
     if f'"{_NTZ_TYPE}"' not in schema:

@@ -17,11 +17,10 @@ from pyiceberg.exceptions import (
 )
 
 from streamfactory.arrowlog.disk.rules import scheme_of
-from streamfactory.backends.iceberg.checks import DAMAGE
+from streamfactory.backends.iceberg.checks import DAMAGE, refusal_of
 from streamfactory.backends.iceberg.confined import confine, confining
 from streamfactory.backends.iceberg.rules import is_embedded
 from streamfactory.spi import ConfigError, FormatRefused, StreamError, TopicNotFound
-from streamfactory.spi.causes import first_line
 from streamfactory.tables.places import path_below
 
 if TYPE_CHECKING:
@@ -92,8 +91,7 @@ class TableCatalog:
         except StreamError:
             raise
         except DAMAGE as error:
-            what = f"the metadata of the table {self.name!r} is damaged: "
-            what += first_line(error, 200)
+            what = f"the metadata of the table {self.name!r} {refusal_of(error)}"
             raise FormatRefused(what) from error
         if is_embedded(self._config):
             path_below(str(_folder(self._config)), table.location())

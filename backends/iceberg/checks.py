@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import TYPE_CHECKING, Final
 
 import fastavro
 from pyiceberg.exceptions import ValidationError
 
 from streamfactory.spi import FormatRefused
+from streamfactory.spi.causes import first_line
 from streamfactory.tables import check_avro_file
 
 if TYPE_CHECKING:
@@ -24,6 +26,18 @@ DAMAGE: Final = (
 )
 """What parsing of damaged metadata raises: pydantic's errors are many, and each names
 the damage."""
+
+
+_TYPE: Final = re.compile(r"Unsupported field type: ('[^'\n]{1,60}')")
+"""In errors of pyiceberg 0.12."""
+
+
+def refusal_of(error: BaseException) -> str:
+    """What is wrong with metadata that was not parsed; continues its name."""
+    found = _TYPE.search(str(error))
+    if found is not None:
+        return f"has a column of the type {found[1]}, which is unsupported"
+    return f"is damaged: {first_line(error, 200)}"
 
 
 def check_version(metadata: TableMetadata) -> None:

@@ -10,6 +10,7 @@ fails.
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -35,6 +36,7 @@ from pyiceberg.typedef import EMPTY_DICT
 
 from streamfactory.backends.iceberg.catalogs import TableCatalog
 from streamfactory.backends.iceberg.checks import check_version
+from streamfactory.backends.iceberg.expiring import Expire, files_of_expired, to_expire
 from streamfactory.backends.iceberg.metadata import IcebergMetadata
 from streamfactory.backends.iceberg.partitions import (
     partition_fields,
@@ -43,8 +45,9 @@ from streamfactory.backends.iceberg.partitions import (
 )
 from streamfactory.backends.iceberg.schemas import arrow_schema
 from streamfactory.backends.iceberg.table import IcebergTable
-from streamfactory.backends.iceberg.types import iceberg_schema
+from streamfactory.backends.iceberg.types import iceberg_schema, iceberg_type
 from streamfactory.tables import Kept, Piece, TableFiles
+from streamfactory.tables.committing import tries
 from streamfactory.tables.markers import Marker
 from streamfactory.tables.places import plain_location
 from streamfactory.tables.writable import Kind, Live, LiveFile, WritableTable
@@ -54,11 +57,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
+    from pyiceberg.table import Transaction
     from pyiceberg.table.update import UpdatesAndRequirements
 
     from streamfactory.arrowlog.disk.storage import Storage
     from streamfactory.spi import StreamConfig
     from streamfactory.tables.datafiles import DataFile, PartitionField
+    from streamfactory.tables.evolving import Step
     from streamfactory.tables.writable import Change, Seen
 
 _MARKER: Final = "streamfactory.writer."
@@ -124,6 +129,22 @@ class WritableIcebergTable(WritableTable):
         fields = self._config.get("partition.by") or ()
         self._catalog.create(made, spec_of(fields, made, arrow_schema(made)))
 
+    def check_type(self, step: Step) -> None:
+        parent = "".join(f"{name}." for name in step.path[:-1])
+        iceberg_type(step.field, parent)
+
+    def widens(self, seen: Seen) -> bool:
+        return True
+
+    def evolve(self, seen: Seen, steps: Sequence[Step]) -> bool:
+        assert isinstance(seen, IcebergSeen)
+        transaction = _unretried(seen.table).transaction()
+        with transaction.update_schema() as update:
+            for step in steps:
+                change = update.add_column if step.is_added else update.update_column
+                change(step.path, iceberg_type(step.field, ""))
+        return _committed(transaction)
+
     def parse(self, columns: str) -> pa.Schema:
         return arrow_schema(Schema.model_validate_json(columns))
 
@@ -135,9 +156,7 @@ class WritableIcebergTable(WritableTable):
     def live(self, seen: Seen, *, keeps_rows: bool = False) -> Live:
         assert isinstance(seen, IcebergSeen)
         snapshot = seen.table.current_snapshot()
-        place = plain_location(seen.table.location())
-        files = TableFiles.of(self._config, place)
-        metadata = IcebergMetadata(files, self._config["log.max.bytes"], self._catalog)
+        files, metadata = self._metadata(seen)
         table = IcebergTable(self._config, files, metadata)
         table.identity()
         if snapshot is None:
@@ -163,11 +182,31 @@ class WritableIcebergTable(WritableTable):
                 snapshot.append_data_file(self._described(one, seen.table))
             for other in change.removed:
                 snapshot.delete_data_file(other.entry)
-        try:
-            transaction.commit_transaction()
-        except CommitFailedException:
-            return False
-        return True
+        return _committed(transaction)
+
+    def expire(self, ordinal: int) -> None:
+        """Expire the snapshots of the main branch before a commit.
+
+        Files that no other snapshot needs are removed behind the commit; where that
+        fails, they are left.
+
+        Args:
+            ordinal: Of the first commit whose changes can still be read.
+        """
+        for _ in tries("the expiry of snapshots"):
+            seen = self.look()
+            metadata = seen.table.metadata
+            expired = to_expire(metadata, ordinal)
+            if not expired:
+                return
+            found = files_of_expired(self._metadata(seen)[1], metadata, expired)
+            transaction = _unretried(seen.table).transaction()
+            Expire(transaction, expired).commit()
+            if _committed(transaction):
+                place = plain_location(seen.table.location())
+                with closing(table_storage(self._config, place)) as storage:
+                    storage.remove(sorted(found))
+                return
 
     def close(self) -> None:
         self._catalog.close()
@@ -175,6 +214,11 @@ class WritableIcebergTable(WritableTable):
             opened, self._storage = self._storage, None
         if opened is not None:
             opened[1].close()
+
+    def _metadata(self, seen: IcebergSeen) -> tuple[TableFiles, IcebergMetadata]:
+        files = TableFiles.of(self._config, plain_location(seen.table.location()))
+        most = self._config["log.max.bytes"]
+        return files, IcebergMetadata(files, most, self._catalog)
 
     def _described(self, file: DataFile, table: Table) -> IcebergFile:
         """A data file as a manifest has it, with the statistics of its columns."""
@@ -212,6 +256,15 @@ class WritableIcebergTable(WritableTable):
                 place = f"{plain_location(location)}/{_FOLDER}"
                 self._storage = location, table_storage(self._config, place)
             return self._storage[1]
+
+
+def _committed(transaction: Transaction) -> bool:
+    """Commit; False if another commit came first."""
+    try:
+        transaction.commit_transaction()
+    except CommitFailedException:
+        return False
+    return True
 
 
 @final

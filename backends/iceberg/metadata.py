@@ -15,6 +15,7 @@ from streamfactory.backends.iceberg.checks import (
     DAMAGE,
     check_version,
     checked_avro,
+    refusal_of,
     refuse_compressed,
 )
 from streamfactory.spi import (
@@ -190,7 +191,7 @@ class IcebergMetadata:
             json.loads(content)
             metadata = TableMetadataUtil.parse_raw(content.decode())
         except DAMAGE as error:
-            what = f"{path!r} of the table is damaged: {first_line(error)}"
+            what = f"{path!r} of the table {refusal_of(error)}"
             raise FormatRefused(what) from error
         check_version(metadata)
         return metadata

@@ -84,35 +84,35 @@ class IcebergTable(Table):
         return self._opened()[0]
 
     def newest(self) -> Commit:
-        line = _main_line(self._metadata.current())
+        line = main_line(self._metadata.current())
         return _commit(line[-1]) if line else _CREATED
 
     def oldest(self) -> Oldest:
         metadata = self._metadata.current()
-        line = _main_line(metadata)
-        if not line or line[0].parent_snapshot_id is None:
+        line = main_line(metadata)
+        if _is_whole(line):
             return Oldest(0, changes=True, created=True)
-        return Oldest(_sequence(line[0]), changes=True)
+        return Oldest(sequence(line[0]), changes=True)
 
     def at_or_after(self, ordinal: int) -> Commit | None:
-        line = _main_line(self._metadata.current())
-        whole = not line or line[0].parent_snapshot_id is None
+        line = main_line(self._metadata.current())
+        whole = _is_whole(line)
         if ordinal == 0 and whole:
             return _CREATED
-        if not whole and ordinal < _sequence(line[0]):
+        if not whole and ordinal < sequence(line[0]):
             what = f"the snapshots of sequence numbers {ordinal} to "
-            what += f"{_sequence(line[0]) - 1} were expired"
+            what += f"{sequence(line[0]) - 1} were expired"
             raise OffsetOutOfRange(what, offset=self.layout.changes(ordinal))
-        found = (s for s in line if _sequence(s) >= ordinal)
+        found = (s for s in line if sequence(s) >= ordinal)
         snapshot = next(found, None)
         return None if snapshot is None else _commit(snapshot)
 
     def count_commits(self, start: int, end: int) -> int:
-        line = _main_line(self._metadata.current())
-        return sum(start <= _sequence(snapshot) < end for snapshot in line)
+        line = main_line(self._metadata.current())
+        return sum(start <= sequence(snapshot) < end for snapshot in line)
 
     def at_time(self, timestamp_ms: int) -> Commit | None:
-        line = _main_line(self._metadata.current())
+        line = main_line(self._metadata.current())
         # Clocks of writers differ: the first behind which no earlier one comes.
         found = None
         for snapshot in reversed(line):
@@ -122,10 +122,10 @@ class IcebergTable(Table):
         return None if found is None else _commit(found)
 
     def ordinal_of(self, commit: str) -> int:
-        line = _main_line(self._metadata.current())
+        line = main_line(self._metadata.current())
         for snapshot in line:
             if str(snapshot.snapshot_id) == commit:
-                return _sequence(snapshot)
+                return sequence(snapshot)
         what = f"start.commit is {commit[:40]!r}, which is no snapshot of the main "
         what += "branch of the table: "
         if not line:
@@ -221,25 +221,23 @@ class IcebergTable(Table):
         """The table's id, and its columns as of when the stream was opened."""
         now = self._metadata.current()
         identity, last = str(now.table_uuid), now.current_snapshot()
-        newest = 0 if last is None else _sequence(last)
+        newest = 0 if last is None else sequence(last)
         columns = self.columns.opened(
             identity, newest, lambda: arrow_schema(now.schema())
         )
         return identity, columns
 
     def _changes_rows(self, snapshot: Snapshot) -> bool:
-        summary = snapshot.summary
-        operation = None if summary is None else summary.operation
-        if operation is Operation.REPLACE:
+        if is_compaction(snapshot):
             return False
-        return not self._appends or operation is Operation.APPEND
+        return not self._appends or _operation(snapshot) is Operation.APPEND
 
     def _find(self, commit: Commit) -> tuple[TableMetadata, Snapshot | None]:
         metadata = self._metadata.current()
         if commit.ordinal == 0:
             return metadata, None
-        for snapshot in _main_line(metadata):
-            if _sequence(snapshot) == commit.ordinal:
+        for snapshot in main_line(metadata):
+            if sequence(snapshot) == commit.ordinal:
                 return metadata, snapshot
         what = f"snapshot {commit.id} is no longer in the metadata of the table"
         raise OffsetOutOfRange(what, offset=self.layout.changes(commit.ordinal))
@@ -283,7 +281,7 @@ class IcebergTable(Table):
         path = path_below(metadata.location, file.file_path)
         detail = {
             "schema": schemas.at(snapshot),
-            "ordinal": _sequence(snapshot),
+            "ordinal": sequence(snapshot),
             "match": schemas.matching(file, path),
             "deletes": applied,
             "name": file.file_path,
@@ -324,7 +322,7 @@ class IcebergTable(Table):
             mark = next(iter(deletes.values())).data_file
             detail = {
                 "schema": schemas.at(snapshot),
-                "ordinal": _sequence(snapshot),
+                "ordinal": sequence(snapshot),
                 "match": schemas.matching(mark, path),
                 "deletes": list(deletes),
                 "name": name,
@@ -335,7 +333,7 @@ class IcebergTable(Table):
             yield Piece(path, span, None, DELETE, detail)
 
 
-def _main_line(metadata: TableMetadata) -> list[Snapshot]:
+def main_line(metadata: TableMetadata) -> list[Snapshot]:
     """Snapshots of the main branch that are left, the oldest first."""
     by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     line: list[Snapshot] = []
@@ -344,21 +342,42 @@ def _main_line(metadata: TableMetadata) -> list[Snapshot]:
         line.append(by_id[at])
         at = by_id[at].parent_snapshot_id
     line.reverse()
-    numbers = [_sequence(snapshot) for snapshot in line]
+    numbers = [sequence(snapshot) for snapshot in line]
     if any(a >= b for a, b in pairwise(numbers)):
         what = "the snapshots of the table are not in order of their sequence numbers"
         raise FormatRefused(what)
     return line
 
 
-def _sequence(snapshot: Snapshot) -> int:
+def is_compaction(snapshot: Snapshot) -> bool:
+    """Whether a snapshot replaced files by others with the same rows."""
+    return _operation(snapshot) is Operation.REPLACE
+
+
+def _operation(snapshot: Snapshot) -> Operation | None:
+    return None if snapshot.summary is None else snapshot.summary.operation
+
+
+def _is_whole(line: Sequence[Snapshot]) -> bool:
+    """Whether no snapshot of the main branch was expired.
+
+    Of the first one that is left, some writers keep the id of its parent, and pyiceberg
+    removes it.
+    """
+    if not line:
+        return True
+    return line[0].parent_snapshot_id is None and sequence(line[0]) <= 1
+
+
+def sequence(snapshot: Snapshot) -> int:
+    """Number of a snapshot: it rises with each commit, and begins with 1."""
     return snapshot.sequence_number or 0
 
 
 def _commit(snapshot: Snapshot) -> Commit:
     time = snapshot.timestamp_ms
     known = 0 <= time < _LAST_MS
-    number = _sequence(snapshot)
+    number = sequence(snapshot)
     return Commit(number, str(snapshot.snapshot_id), time if known else None)
 
 

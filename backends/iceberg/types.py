@@ -63,6 +63,19 @@ def iceberg_schema(schema: pa.Schema) -> Schema:
     return Schema(*_fields(schema, "", count(1)))
 
 
+def iceberg_type(field: pa.Field, parent: str) -> IcebergType:
+    """The type of a field of a table; its ids are given by the library.
+
+    Args:
+        field: The field.
+        parent: Path of the struct that has it, with a dot behind; empty for a column.
+
+    Raises:
+        SchemaMismatch: permanent; see `iceberg_schema`.
+    """
+    return _fields([field], parent, count(1))[0].field_type
+
+
 def _fields(
     fields: Iterable[pa.Field], parent: str, ids: Iterator[int]
 ) -> list[NestedField]:

@@ -99,7 +99,7 @@ def truncate_command(
         answer = _document(admin, plan, policy, DRY_RUN)
         if not dry_run:
             outcome = DONE
-            if plan.rows or plan.unforeseen:
+            if plan.before or plan.unforeseen:
                 question = [line.strip() for line in _lines(answer)]
                 if confirmed(printer, question, yes=yes):
                     plan = apply_plan(admin, plan, held)

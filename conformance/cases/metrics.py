@@ -23,6 +23,7 @@ _READING: Final = ("rows", "messages", "batches", "losses", "bad.messages")
 _WRITING: Final = (
     "write.rows",
     "write.drained.rows",
+    "write.discarded.rows",
     "write.failures",
     "commit.epochs",
     "commit.repeated.epochs",

@@ -54,7 +54,7 @@ def _jars(pom: Path) -> Path:
             command, capture_output=True, text=True, timeout=300, check=False
         )
         if done.returncode:
-            skip_or_fail(f"Maven cannot fetch Arrow Java: {done.stdout[-500:]}")
+            skip_or_fail(f"Maven cannot fetch the jars of {pom}: {done.stdout[-500:]}")
         with contextlib.suppress(OSError):
             Path(folder, "jars").rename(found)
     return found

@@ -145,7 +145,7 @@ class DeltaLake(Lake):
         return pa.schema(self.table().schema())
 
     def data_files(self) -> list[Path]:
-        return [*self.path.glob("*.parquet")]
+        return [*self.path.rglob("part-*.parquet")]
 
     def widen(self) -> None:
         rows = pa.table({"id": [7], "more": ["x"]})

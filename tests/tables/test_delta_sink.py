@@ -207,6 +207,18 @@ def test_rows_go_to_the_partitions_of_a_table_that_has_some(path: Path) -> None:
         sink.put({"id": [1], "city": [""]})
 
 
+def test_partitions_whose_names_are_too_long_for_folders_have_none(path: Path) -> None:
+    cities = ["x" * 300, "rome"]
+    rows = [{"id": n, "city": city} for n, city in enumerate(cities)]
+    config = {"streamType": "delta", "stream.delta.path": str(path)}
+    with open_sink({**config, "stream.delta.partition.by": "city"}) as sink:
+        sink.put(rows)
+    found = DeltaTable(str(path)).to_pyarrow_table().sort_by("id").to_pylist()
+    assert found == rows
+    assert len([*path.glob("*.parquet")]) == 1
+    assert len([*path.glob("city=rome/*.parquet")]) == 1
+
+
 # --- what is refused ------------------------------------------------------------------
 
 

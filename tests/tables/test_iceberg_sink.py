@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from pyiceberg.types import StringType
-from tests.tables.lakes import IcebergLake
+from tests.tables.lakes import ID, IcebergLake
 
 import streamfactory
+from streamfactory.backends.iceberg import expiring
 from streamfactory.spi import (
     ConfigError,
     CorruptData,
+    OffsetOutOfRange,
     Partition,
     Position,
     SchemaMismatch,
@@ -24,6 +26,7 @@ from streamfactory.wiring.config.configure import inspect
 from streamfactory.wiring.config.definition import StreamDefinition
 from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.streams.opening import open_sink
+from streamfactory.wiring.topics.admin import open_admin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -241,3 +244,91 @@ def test_secrets_of_a_catalog_stay_out_of_the_table(lake: IcebergLake) -> None:
     assert len(written) > 4
     assert not [one for one in written if b"planted-secret" in one.read_bytes()]
     assert lake.ids() == [1]
+
+
+# --- old snapshots --------------------------------------------------------------------
+
+
+def changes_since(lake: IcebergLake, at: Any) -> list[int]:
+    with streamfactory.open(lake.config, start=at, follow=False) as stream:
+        return [row for batch in stream for row in batch.rows["id"].to_pylist()]
+
+
+def position_behind(lake: IcebergLake) -> Any:
+    """Of a reader that has read the table."""
+    with streamfactory.open(lake.config, follow=False) as stream:
+        list(stream)
+        return stream.position
+
+
+def test_snapshots_that_another_program_expired_are_a_loss(lake: IcebergLake) -> None:
+    """Of the first one that is left, pyiceberg removes the id of its parent."""
+    lake.create(ID)
+    lake.append({"id": [1]})
+    at = position_behind(lake)
+    for number in (2, 3, 4):
+        lake.append({"id": [number]})
+    assert changes_since(lake, at) == [2, 3, 4]
+    with lake.table() as table:
+        old = [one.snapshot_id for one in table.snapshots()[:2]]
+        table.maintenance.expire_snapshots().by_ids(old).commit()
+    with pytest.raises(OffsetOutOfRange):
+        changes_since(lake, at)
+
+
+def test_snapshots_before_a_reader_are_expired_with_their_files(
+    lake: IcebergLake, sink: Sink
+) -> None:
+    for number in range(4):
+        sink.put({"id": [number]}, writer_id="w")
+    with open_admin(lake.config) as admin:
+        admin.compact()
+        behind = position_behind(lake)
+        sink.put({"id": [4]}, writer_id="w")
+        assert len(lake.data_files()) == 6
+        admin.truncate({0: next(iter(behind.values()))})
+    assert len(lake.data_files()) == 2
+    assert changes_since(lake, behind) == [4]
+    assert lake.ids() == [0, 1, 2, 3, 4]
+    assert sink.put({"id": [0]}, writer_id="w", epoch=2) is False
+    sink.put({"id": [5]}, writer_id="w")
+    assert changes_since(lake, behind) == [4, 5]
+    with lake.table() as table:
+        assert all((one.sequence_number or 0) >= 6 for one in table.snapshots())
+    for path in (lake.folder / "shop" / "orders" / "metadata").glob("*.avro"):
+        assert str(path) in used_metadata(lake)
+
+
+def used_metadata(lake: IcebergLake) -> str:
+    """Names of lists of manifests, and of manifests, of all snapshots."""
+    with lake.table() as table:
+        lists = [one.manifest_list for one in table.snapshots()]
+        manifests = [
+            manifest.manifest_path
+            for one in table.snapshots()
+            for manifest in one.manifests(table.io)
+        ]
+    return " ".join([*lists, *manifests])
+
+
+def test_an_expiry_behind_which_another_commit_came_is_computed_again(
+    lake: IcebergLake, sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        sink.put({"id": [number]})
+    behind = position_behind(lake)
+    real, left = expiring.files_of_expired, [None]
+
+    def disturbed(*arguments: Any) -> Any:
+        found = real(*arguments)
+        if left:
+            left.pop()
+            lake.append({"id": [7]})
+        return found
+
+    place = "streamfactory.backends.iceberg.committing.files_of_expired"
+    monkeypatch.setattr(place, disturbed)
+    with open_admin(lake.config) as admin:
+        admin.truncate({0: next(iter(behind.values()))})
+    assert lake.ids() == [0, 1, 2, 7]
+    assert changes_since(lake, behind) == [7]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from streamfactory.spi import Problem, Role
+from streamfactory.spi import Problem, Role, Yields
 from streamfactory.spi.references import has_reference
 from streamfactory.wiring.config.guarantees import guarantee_problems
 from streamfactory.wiring.options.spool import PATH as SPOOL_PATH
@@ -199,6 +199,8 @@ def _type_rules(
     problems, reads = list[Problem](), role is not Role.WRITE
     spooled = SPOOL_PATH in config and reads
     try:
+        if not reads and backend.yields is Yields.ENVELOPE:
+            problems += _unwritten_contract(config)
         if backend.check_options is not None:
             # Options for readers of a spool do not apply to the transport.
             checked = transport_options(config) if spooled else config
@@ -220,6 +222,13 @@ def _type_rules(
         hint = f"report it to the author of the stream type {config.type!r}"
         return [Problem(f"stream.{config.type}", what, "", hint)]
     return problems
+
+
+def _unwritten_contract(config: StreamConfig) -> Iterator[Problem]:
+    """Yield ``schema.contract`` of a stream whose messages are written."""
+    if config.given("schema.contract"):
+        what = "has no effect on what is written: the stream stores messages"
+        yield config.problem("schema.contract", what, level="warning")
 
 
 def _errors(problems: Iterable[Problem]) -> list[Problem]:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamfactory.conversion.conform import Conformer, conform, empty_rows
+from streamfactory.conversion.evolution import evolved
 from streamfactory.spi import BadMessage, Decoded, SchemaMismatch
 from streamfactory.spi.computing import pc
 from streamfactory.spi.ddl import type_text
@@ -40,44 +41,15 @@ def agreed(declared: pa.Schema | None, found: pa.Schema, mode: str | None) -> pa
     if declared is not None:
         fields = list(declared)
         if mode == "evolve":
-            fields = _evolved(fields, list(found))
+            fields = evolved(fields, list(found))
     schema = pa.schema([field.with_nullable(True) for field in fields])
-    if declared is not None and not _discards(mode):
+    if declared is not None and not discards(mode):
         conform(empty_rows(found), schema)
     return schema
 
 
-def _evolved(declared: list[pa.Field], found: list[pa.Field]) -> list[pa.Field]:
-    """Return the declared fields, with those that only the others have appended."""
-    others = {field.name: field for field in found}
-    names = {field.name for field in declared}
-    kept = [
-        field.with_type(_evolved_type(field.type, others[field.name].type))
-        if field.name in others
-        else field
-        for field in declared
-    ]
-    return kept + [field for field in found if field.name not in names]
-
-
-def _evolved_type(declared: pa.DataType, found: pa.DataType) -> pa.DataType:
-    types = pa.types
-    if types.is_struct(declared) and types.is_struct(found):
-        return pa.struct(_evolved(list(declared), list(found)))
-    if types.is_map(declared) and types.is_map(found):
-        item = _evolved_type(declared.item_type, found.item_type)
-        return pa.map_(declared.key_field, declared.item_field.with_type(item))
-    for is_one, make in (
-        (types.is_list, pa.list_),
-        (types.is_large_list, pa.large_list),
-    ):
-        if is_one(declared) and is_one(found):
-            value = _evolved_type(declared.value_type, found.value_type)
-            return make(declared.value_field.with_type(value))
-    return declared
-
-
-def _discards(mode: str | None) -> bool:
+def discards(mode: str | None) -> bool:
+    """Whether a mode drops what does not fit, or the rows that have it."""
     return mode in ("discard_row", "discard_value")
 
 
@@ -122,9 +94,9 @@ class Contract:
         self._required = [name for name in required if name in names]
         self._warned: set[str | None] = set()
         self._lookalikes: set[str] = set()
-        self.salvages = _discards(mode)
+        self.salvages = discards(mode)
         """Whether decoders replace values that do not fit by null."""
-        self.refuses = not _discards(mode) and mode != "evolve"
+        self.refuses = not discards(mode) and mode != "evolve"
         """Whether a misfit makes its message bad."""
         self._conformer = Conformer(self._wanted, drops=not self.refuses)
         self._undeclared: tuple[pa.Schema, list[Undeclared]] | None = None

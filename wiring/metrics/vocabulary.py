@@ -168,6 +168,13 @@ WRITE_DRAINED: Final = _counter(
     "rows",
     _STREAM,
 )
+WRITE_DISCARDED: Final = _counter(
+    "write.discarded.rows",
+    "Rows that do not fit the columns of their topic, dropped by "
+    "schema.contract=discard_row.",
+    "rows",
+    _STREAM,
+)
 COMMITS: Final = _counter(
     "commit.epochs", "Epochs that a committer made visible.", "epochs", _STREAM
 )

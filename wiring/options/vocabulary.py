@@ -226,9 +226,11 @@ _FRAMEWORK: Final = (
         "it, values are as under `freeze`, and fields that only messages have are "
         "left out. For a stream of typed rows, as of a table, it applies to rows whose "
         "columns are not those of when the stream was opened; without it, as under "
-        "`freeze`, they are an error.",
+        "`freeze`, they are an error. Where rows are written to a topic of typed rows, "
+        "`evolve` adds the columns that a table lacks, and widens types; `discard_row` "
+        "and `discard_value` drop rows, or columns and values, that do not fit; other "
+        "sinks refuse them.",
         choice("evolve", "freeze", "discard_row", "discard_value"),
-        applies=READ,
     ),
     Option(
         "payload.compression",

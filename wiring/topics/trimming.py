@@ -47,11 +47,8 @@ class Cut:
     """Incarnation of the offsets."""
     held_by: str | None = None
     """The group that prevents the deletion of more."""
-
-    @property
-    def rows(self) -> int:
-        """Number of offsets to delete."""
-        return self.before - self.earliest
+    rows: int = 0
+    """Number of offsets to delete; where most of them hold no row, of rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +61,17 @@ class Plan:
 
     @property
     def rows(self) -> int:
-        """Number of offsets to delete, of all partitions."""
+        """The same, of all partitions."""
         return sum(cut.rows for cut in self.cuts)
 
     @property
     def before(self) -> dict[int, int]:
         """The new earliest offset of each partition with deletions."""
-        return {cut.partition.id: cut.before for cut in self.cuts if cut.rows}
+        return {
+            cut.partition.id: cut.before
+            for cut in self.cuts
+            if cut.before > cut.earliest
+        }
 
 
 def plan_truncation(
@@ -88,7 +89,7 @@ def plan_truncation(
     """
     infos = admin.partitions()
     offsets = offsets_of(admin.config, admin.metadata, infos, before)
-    return Plan(_cuts(infos, offsets, hold or {}))
+    return Plan(_cuts(admin, infos, offsets, hold or {}))
 
 
 def plan_retention(admin: Admin, hold: Mapping[Partition, Hold] | None = None) -> Plan:
@@ -122,7 +123,7 @@ def plan_retention(admin: Admin, hold: Mapping[Partition, Hold] | None = None) -
         )
         offsets = {p: max(offset, young[p]) for p, offset in offsets.items()}
     others = tuple(f"{k}={v}" for k, v in retention.items() if k not in (_AGE, _ROWS))
-    return Plan(_cuts(infos, offsets, hold or {}), others)
+    return Plan(_cuts(admin, infos, offsets, hold or {}), others)
 
 
 def apply_plan(
@@ -151,11 +152,17 @@ def apply_plan(
     after = {info.partition: info for info in admin.partitions()}
     return Plan(
         tuple(
-            replace(cut, before=info.earliest, latest=info.latest)
+            _done(cut, after[cut.partition], sparse=admin.metadata.sparse)
             for cut in plan.cuts
-            if (info := after.get(cut.partition)) is not None
+            if cut.partition in after
         )
     )
+
+
+def _done(cut: Cut, after: PartitionInfo, *, sparse: bool) -> Cut:
+    """What was deleted; rows among sparse offsets cannot be counted any more."""
+    rows = cut.rows if sparse else after.earliest - cut.earliest
+    return replace(cut, before=after.earliest, latest=after.latest, rows=rows)
 
 
 def retention_of(admin: Admin) -> dict[str, str]:
@@ -257,6 +264,7 @@ def _wanted(admin: Admin, group: str, info: PartitionInfo, position: Position) -
 
 
 def _cuts(
+    admin: Admin,
     infos: Sequence[PartitionInfo],
     offsets: Mapping[Partition, int],
     hold: Mapping[Partition, Hold],
@@ -269,7 +277,16 @@ def _cuts(
         group = None
         if held is not None and held.offset < before:
             before, group = max(info.earliest, held.offset), held.group
+        rows = admin.metadata.count(partition, info.earliest, before)
         cuts.append(
-            Cut(partition, info.earliest, info.latest, before, info.incarnation, group)
+            Cut(
+                partition,
+                info.earliest,
+                info.latest,
+                before,
+                info.incarnation,
+                group,
+                rows,
+            )
         )
     return tuple(cuts)

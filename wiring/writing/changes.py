@@ -79,9 +79,7 @@ def apply_changes(
     kinds = _kinds_of(parcel.rows, column, parcel.special.get(TOMBSTONE))
     kept = pc.not_equal(kinds, UPDATE_BEFORE)
     if not pc.all(kept).as_py():
-        kinds = kinds.filter(kept)
-        special = {name: one.filter(kept) for name, one in parcel.special.items()}
-        parcel = parcel._replace(rows=parcel.rows.filter(kept), special=special)
+        kinds, parcel = kinds.filter(kept), parcel.filter(kept)
     key = router.key_of(parcel)
     if key is None or key.null_count:
         missing = parcel.rows.num_rows if key is None else key.null_count

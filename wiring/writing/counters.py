@@ -32,6 +32,8 @@ class WriteCounters:
     """Rows not written, for their epoch is there already."""
     unread: int = 0
     """Rows not written, for the reader has finished."""
+    discarded: int = 0
+    """Rows not written, for they do not fit: ``schema.contract=discard_row``."""
 
 
 @dataclass(slots=True)
@@ -80,6 +82,7 @@ _METRICS: Final[dict[type, tuple[tuple[Metric, str], ...]]] = {
         (v.WRITE_SECONDS, "seconds"),
         (v.WRITE_FAILURES, "failures"),
         (v.WRITE_DRAINED, "drained"),
+        (v.WRITE_DISCARDED, "discarded"),
     ),
     CommitCounters: (
         (v.COMMITS, "commits"),

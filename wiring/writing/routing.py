@@ -64,6 +64,11 @@ class Parcel(NamedTuple):
         special = {name: column.take(index) for name, column in self.special.items()}
         return Parcel(self.rows.take(index), special)
 
+    def filter(self, mask: pa.Array) -> Parcel:
+        """The rows for which a mask is true."""
+        special = {name: one.filter(mask) for name, one in self.special.items()}
+        return Parcel(self.rows.filter(mask), special)
+
     def slice(self, begin: int, size: int) -> Parcel:
         """Consecutive rows; nothing is copied."""
         special = {n: c.slice(begin, size) for n, c in self.special.items()}

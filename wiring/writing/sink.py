@@ -143,6 +143,14 @@ class Sink(Closing):
         """The columns of rows to write that say what is done with a row (rule W8)."""
         return self._targets.framework_columns
 
+    @property
+    def refuses(self) -> bool:
+        """Whether rows with columns that the topic lacks are refused.
+
+        Not by ``schema.contract`` of a topic that evolves, or of one that discards.
+        """
+        return self._targets.refuses
+
     def lacks(self, columns: Iterable[str]) -> frozenset[str]:
         """Return those columns of rows for which the topic has none.
 

@@ -14,14 +14,17 @@ from streamfactory.conversion.conform import (
     conform,
     empty_rows,
 )
+from streamfactory.conversion.evolution import evolved
 from streamfactory.spi import (
     ConfigError,
+    ProducerFactory,
     SchemaMismatch,
     StreamError,
     Unsupported,
     envelope_schema,
 )
 from streamfactory.wiring.core.canonical import canonical_schema, declared_schema
+from streamfactory.wiring.decoding.contracts import discards
 from streamfactory.wiring.writing.changes import change_column, check_changes
 from streamfactory.wiring.writing.guessed import warn_of_guesses
 from streamfactory.wiring.writing.routing import check_unreserved, framework_columns
@@ -50,6 +53,7 @@ class Targets:
         self._config = producer.config
         self._decoder = decoder
         self._keys = keys
+        self._contract: str | None = producer.config.get("schema.contract")
         self._schema: pa.Schema | None = None
         self._warned = False
         """Whether the types of first rows were looked at."""
@@ -76,6 +80,18 @@ class Targets:
         return declared_schema(
             self._config, dictionaries=self._producer.keeps_dictionaries
         )
+
+    @property
+    def refuses(self) -> bool:
+        """See `Sink.refuses`."""
+        return not (discards(self._contract) or self._evolves)
+
+    @property
+    def _evolves(self) -> bool:
+        """Whether the topic gets the columns that it lacks."""
+        author = type(self._producer.factory).evolve_schema
+        can = author is not ProducerFactory.evolve_schema
+        return can and self._contract == "evolve"
 
     @property
     def framework_columns(self) -> frozenset[str]:
@@ -168,11 +184,35 @@ class Targets:
         else:
             self._refuse_decoder()
             check_columns(plain)
-            stored = rows = self.canonical(plain) if wanted is None else wanted
+            stored = rows = self._columns_for(plain, wanted)
             check_unreserved(stored, special)
-        # Checked here, not with the first rows: an empty table must fit as well.
-        self._producer.call(lambda: conform(empty_rows(plain), rows))
-        return Target(rows, stored, special, carries & special)
+        contract = self._contract if not messages and wanted is not None else None
+        if not discards(contract):
+            # Checked here, not with the first rows: an empty table must fit as well.
+            self._producer.call(lambda: conform(empty_rows(plain), rows))
+        return Target(rows, stored, special, carries & special, contract)
+
+    def _columns_for(self, rows: pa.Schema, wanted: pa.Schema | None) -> pa.Schema:
+        """Return the columns that a sink of typed rows has for rows of a schema.
+
+        Args:
+            rows: Without the framework's columns.
+            wanted: The topic's, or the declared ones; None if the rows decide them.
+        """
+        rows = self.canonical(rows)
+        if wanted is None:
+            return rows
+        if not self._evolves:
+            return wanted
+        topic, factory = self._config.get("topic.name", ""), self._producer.factory
+        found = self._producer.ask(
+            "fetch the schema", lambda: factory.evolve_schema(topic, rows)
+        )
+        if found is None:  # the topic is created with them
+            return pa.schema(evolved(list(wanted), list(rows)))
+        if found != wanted:
+            self._schema = None  # that of the topic changes with the next writer
+        return found
 
     def _remedy(self) -> str | None:
         """The remedy for rows that do not fit."""

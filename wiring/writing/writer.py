@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, final
 import pyarrow as pa
 
 from streamfactory.conversion.arrays import memory_bytes, unshared
-from streamfactory.conversion.conform import Conformer, conform
+from streamfactory.conversion.conform import conform
 from streamfactory.conversion.tabular import Rows, rows_of
 from streamfactory.spi import (
     ClosedError,
@@ -42,6 +42,7 @@ from streamfactory.wiring.writing.changes import (
 )
 from streamfactory.wiring.writing.counters import SinkTally, Timing, WriteCounters
 from streamfactory.wiring.writing.counting import Counting, PartitionCounts
+from streamfactory.wiring.writing.fitting import RowFitting
 from streamfactory.wiring.writing.headers import merged_headers
 from streamfactory.wiring.writing.routing import Parcel, Router, unpack
 from streamfactory.wiring.writing.summary import Summing
@@ -66,6 +67,8 @@ class Target:
     """The framework's columns, which are not among the rows: `framework_columns`."""
     carries: frozenset[str]
     """Those of them that are stored with each row."""
+    contract: str | None = None
+    """Mode of ``schema.contract``; None if rows decide the columns, or are encoded."""
 
 
 @final
@@ -111,7 +114,7 @@ class Writer(Closing):
         self._producer = producer
         self._shared = shared
         self._target = target
-        self._fitting = Conformer(target.rows)
+        self._fitting = RowFitting(target.rows, target.contract)
         self._encoder = encoder
         self._keys = keys
         compared = producer.compares(context)
@@ -289,10 +292,9 @@ class Writer(Closing):
         deleted = None
         if self._changes is not None:
             parcel, deleted = apply_changes(parcel, self._changes, self._router)
-        fitting = self._fitting.conform(parcel.rows)
-        if fitting is not parcel.rows:
-            parcel = parcel._replace(rows=fitting)
-        return parcel, deleted
+        fitting = self._fitting.fit(parcel)
+        self.counters.discarded += parcel.rows.num_rows - fitting.rows.num_rows
+        return fitting, deleted
 
     def _final_schema(self) -> pa.Schema | None:
         """Return the schema of rows that are written as they are; None if none are."""

@@ -22,6 +22,14 @@ NEEDS: Final = {
     "hudi": ("pyspark==3.5.9",),
     "delta": ("pyspark==4.1.0",),
     "iceberg": ("pyspark==4.0.5", "fastavro"),
+    # The newest release whose extensions are packages.
+    "duckdb": (
+        "duckdb==1.5.5",
+        *(
+            f"duckdb-extension-{name}==1.5.5"
+            for name in ("avro", "delta", "httpfs", "iceberg")
+        ),
+    ),
     # Delta 4.2.0 and Iceberg 1.12.0 share it; pipelines run there.
     "connectors": ("pyspark==4.1.0", "--editable", f"{ROOT}[pandas]"),
 }
@@ -59,10 +67,10 @@ def environment(kind: str) -> Path:
     Raises:
         Unavailable: There is no Java, or the packages cannot be installed.
     """
-    if shutil.which("java") is None:
+    needs = NEEDS[kind]
+    if needs[0].startswith("pyspark") and shutil.which("java") is None:
         what = "Spark needs Java 17, and there is none"
         raise Unavailable(what)
-    needs = NEEDS[kind]
     text = "\n".join(needs)
     if "--editable" in needs:
         text += (ROOT / "pyproject.toml").read_text()
