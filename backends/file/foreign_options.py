@@ -74,7 +74,7 @@ OPTIONS: Final = (
         PERIOD,
         minimum=100,
         applies=_READ,
-        example="1min",
+        example="1m",
     ),
     Option(
         "queue.url",

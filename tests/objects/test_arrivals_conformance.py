@@ -31,8 +31,7 @@ class ArrivalsHarness:
 
     def __init__(self, folder: Path) -> None:
         self._endpoint = os.environ["OBJECT_ENDPOINT"]
-        port = int(self._endpoint.rpartition(":")[2])
-        self._store = ObjectServer(port).store()
+        self._server = ObjectServer(int(self._endpoint.rpartition(":")[2]))
         self._key = uuid.uuid4().hex
         self._count = 0
 
@@ -56,7 +55,7 @@ class ArrivalsHarness:
         sink = io.BytesIO()
         pq.write_table(table, sink)
         name = f"{self._key}/{self._count:06d}.parquet"
-        obstore.put(self._store, name, sink.getvalue())
+        obstore.put(self._server.store(), name, sink.getvalue())
 
     def numbers(self, rows: pa.RecordBatch) -> list[int]:
         found: list[int] = rows.column("number").to_pylist()
@@ -69,9 +68,10 @@ class ArrivalsHarness:
         return {"stream.file.path": f"s3://{uuid.uuid4().hex}/in"}
 
     def close(self) -> None:
-        listed = obstore.list(self._store, self._key).collect()
+        store = self._server.store()
+        listed = obstore.list(store, self._key).collect()
         if listed:
-            obstore.delete(self._store, [found["path"] for found in listed])
+            obstore.delete(store, [found["path"] for found in listed])
 
 
 @pytest.mark.long("half of the kit, over HTTP")

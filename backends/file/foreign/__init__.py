@@ -91,13 +91,13 @@ def _object_layout(config: StreamConfig, settings: Settings) -> Layout:
     from streamfactory.backends.file.foreign.objectfolder import ObjectFolder
     from streamfactory.backends.file.foreign.objects import ObjectParts, ObjectPlace
 
-    client = object_storage(config).client
+    storage = object_storage(config)
     parts: Parts
     if settings.state is None:
-        parts = ObjectParts(object_storage(config, f"{settings.path}/{MANIFEST}"))
+        parts = ObjectParts(storage)
     else:
         parts = LocalParts(_manifest_folder(settings))
-    place, manifest = ObjectPlace(client), Manifest(parts)
+    place, manifest = ObjectPlace(storage.client), Manifest(parts)
     return ObjectFolder(settings, place, manifest, arrivals_of(config))
 
 

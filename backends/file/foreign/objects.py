@@ -21,6 +21,7 @@ from streamfactory.backends.file.foreign.medium import (
 )
 from streamfactory.backends.file.foreign.parts import (
     LONGEST_PART,
+    MANIFEST,
     WRITABLE,
     Parts,
     damaged_part,
@@ -46,7 +47,7 @@ class ObjectPlace(Place):
     """The objects directly below a prefix.
 
     Args:
-        client: Its URL is the prefix; closed by its owner.
+        client: Its URL is the prefix; closed with the place.
     """
 
     def __init__(self, client: ObjectClient) -> None:
@@ -166,7 +167,7 @@ class ObjectParts(Parts):
     """Objects of a folder beside the files, published by conditional puts.
 
     Args:
-        storage: The folder; closed with the parts.
+        storage: The prefix of the files; closed by its owner.
     """
 
     def __init__(self, storage: ObjectStorage) -> None:
@@ -174,10 +175,10 @@ class ObjectParts(Parts):
         self._client = storage.client
 
     def path(self, index: int) -> str:
-        return f"{self._storage.location}/{part_name(index)}"
+        return f"{self._storage.location}/{_name(index)}"
 
     def first(self) -> Hashable | None:
-        name = part_name(0)
+        name = _name(0)
         try:
             with self._client.asking(name) as (module, store):
                 return _stamp(module.head(store, name))
@@ -185,7 +186,7 @@ class ObjectParts(Parts):
             return None
 
     def read(self, index: int) -> tuple[str, int] | None:
-        name = part_name(index)
+        name = _name(index)
         try:
             with self._client.asking(name) as (module, store):
                 found = module.get(store, name)
@@ -200,13 +201,18 @@ class ObjectParts(Parts):
 
     def publish(self, index: int, data: bytes) -> bool:
         try:
-            return self._storage.publish(part_name(index), data)
+            return self._storage.publish(_name(index), data)
         except (NotAuthorized, StorageFailed) as error:
-            msg = f"the manifest {self._storage.location!r} cannot be written: "
+            where = f"{self._storage.location}/{MANIFEST}"
+            msg = f"the manifest {where!r} cannot be written: "
             raise StorageFailed(msg + error.what, remedy=WRITABLE) from error
 
     def sync(self) -> None:
         """Do nothing: what a store lists is durable."""
 
     def close(self) -> None:
-        self._storage.close()
+        """Do nothing: see the argument."""
+
+
+def _name(index: int) -> str:
+    return f"{MANIFEST}/{part_name(index)}"
