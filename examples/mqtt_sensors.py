@@ -34,47 +34,54 @@ READINGS = 30
 """Of each sensor."""
 
 
-def receiving(folder: str, plant: str) -> dict[str, str]:
-    """Return the stream on the side of the receiver, and of Spark."""
+def reading(plant: str) -> dict[str, str]:
+    """Return the stream of a plant's temperatures, one session of the broker."""
     return {
         "streamType": "mqtt",
         "stream.mqtt.topic.name": "readings",
         "stream.mqtt.address": BROKER,
         "stream.mqtt.filters": f"{plant}/+/temperature",
         "stream.mqtt.client.id": plant,
-        "stream.mqtt.acknowledge": "stored",  # after the spool has it
-        "stream.mqtt.session.expiry.millis": "1m",
+        "stream.mqtt.acknowledge": "stored",
+        "stream.mqtt.session.expiry.millis": "5m",
         "stream.mqtt.decoder.class.name": "json",
         "stream.mqtt.decoder.prop.schema": SCHEMA,
-        "spool.path": f"{folder}/spool",
-        "startingOffsets": "earliest",
     }
 
 
+def subscribe(stream: dict[str, str]) -> None:
+    """Open the session: from here on the broker keeps messages for it."""
+    with streamfactory.open(stream, follow=True) as opened:
+        assert opened.next_batch(timeout=1) is None
+
+
 def send(plant: str, sensor: str) -> None:
-    """Publish a reading for each of thirty minutes, as a device does."""
-    import paho.mqtt.publish as paho
+    """Publish a reading for each of thirty minutes with QoS 1, as a device does."""
+    import paho.mqtt.client as paho
+    from paho.mqtt.enums import CallbackAPIVersion
 
     host, _, port = BROKER.rpartition(":")
-    messages: list[Any] = []
+    device = paho.Client(CallbackAPIVersion.VERSION2)
+    device.connect(host, int(port))
+    device.loop_start()
     for minute in range(READINGS):
-        reading = {
+        measured = {
             "sensor": sensor,
             "at": (START + timedelta(minutes=minute)).isoformat(),
             "celsius": 10.0 * SENSORS.index(sensor) + minute / 10,
         }
         topic = f"{plant}/{sensor}/temperature"
-        messages.append((topic, json.dumps(reading).encode(), 1, False))  # QoS 1
-    paho.multiple(messages, hostname=host, port=int(port))
+        device.publish(topic, json.dumps(measured), qos=1).wait_for_publish(30)
+    device.disconnect()
+    device.loop_stop()
 
 
 def receive(stream: dict[str, str], rows: int) -> None:
-    """Receive so many rows into the spool."""
+    """Receive so many rows into the spool; each is acknowledged when it is there."""
     embedded = {**stream, "spool.receiver": "embedded"}
-    with streamfactory.open(embedded, follow=True) as opened:
-        opened.next_batch(0)  # from here on the broker keeps messages for us
+    with streamfactory.open(embedded, start="earliest", follow=True) as opened:
         while rows > 0:
-            batch = opened.next_batch(timeout=30)
+            batch = opened.next_batch(timeout=60)
             assert batch is not None
             rows -= batch.rows.num_rows
 
@@ -82,11 +89,12 @@ def receive(stream: dict[str, str], rows: int) -> None:
 def main(spark: Any) -> None:
     plant = f"plant-{uuid.uuid4().hex[:8]}"
     with tempfile.TemporaryDirectory() as folder:
-        stream = receiving(folder, plant)
-        receive(stream, 0)
+        subscribe(reading(plant))
         with ThreadPoolExecutor() as pool:
             list(pool.map(partial(send, plant), SENSORS))
         print(f"{len(SENSORS) * READINGS} readings were sent while no receiver ran")
+        stream = {**reading(plant), "spool.path": f"{folder}/spool"}
+        stream["startingOffsets"] = "earliest"
         receive(stream, len(SENSORS) * READINGS)
         print("they are in the spool, and acknowledged")
         for row in average(spark, stream, f"{folder}/checkpoint"):
