@@ -134,7 +134,7 @@ def test_a_poster_that_is_killed_posts_each_batch(tmp_path: Path) -> None:
     report(found, EACH * int((tmp_path / "epoch").read_text()))
     assert max(found.values()) == 1
     print(f"{repeated} requests were repeated, under the same keys")
-    assert len(found) > EACH * ROUNDS // 2
+    assert len(found) >= ROUNDS
 
 
 def test_webhooks_of_a_receiver_that_is_killed_are_stored(tmp_path: Path) -> None:
