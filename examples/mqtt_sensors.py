@@ -23,7 +23,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from sensors import SENSORS, START, average
+from sensors import SENSORS, START, average  # type: ignore[import-not-found]
 
 import streamfactory
 from streamfactory.spark import prepare_environment, register
