@@ -137,7 +137,7 @@ class Arrivals:
             client.close()
 
     def _names(self, objects: Sequence[tuple[str, str]]) -> list[str]:
-        """Names below the prefix; others are not of this stream."""
+        """Names below the prefix; other objects are left out."""
         found = []
         for bucket, key in objects:
             name = key.removeprefix(self._prefix)
