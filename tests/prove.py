@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PATHS: Mapping[str, tuple[str, str]] = {
+    "arrivals": (
+        "readers of files that arrive in a bucket",
+        "tests.objects.arrivals_proving",
+    ),
     "steps": ("steps of the log", "tests.proving.points"),
     "processes": ("processes that share a log", "tests.proving.crowd"),
     "file": ("the file backend", "tests.proving.backend"),

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from streamfactory.arrowlog.disk import forks
 from streamfactory.arrowlog.disk.objectclient import ObjectClient, ObjectOptions
-from streamfactory.arrowlog.disk.positioned import PositionedReads
+from streamfactory.arrowlog.disk.positioned import Windows
 from streamfactory.arrowlog.disk.storage import (
     LONGEST_READ,
     NewBlob,
@@ -38,8 +38,6 @@ _PART: Final = 16 << 20
 """Bytes of one request of a large upload, which has a deadline too."""
 _WINDOW: Final = 4 << 20
 """Bytes of one read request; smaller blobs are read completely."""
-_TAIL: Final = 64 << 10
-"""Bytes of a read at the end of a blob, which has Arrow's footer."""
 _TRIES: Final = 5
 _BACKOFF: Final = Backoff(0.05, 1.0)
 _FIRST_POLL: Final = 0.05
@@ -71,6 +69,11 @@ class ObjectStorage(Storage):
         self._client = ObjectClient(self.location, options or ObjectOptions(), make)
         self._proof = _Proof(self)
         self._prefix = ""
+
+    @property
+    def client(self) -> ObjectClient:
+        """The client of the store, whose paths begin at the URL."""
+        return self._client
 
     def within(self, folder: str) -> Storage:
         inner = object.__new__(ObjectStorage)
@@ -189,7 +192,11 @@ class ObjectStorage(Storage):
         first, size = self._part(name, 0, _WINDOW)
         if size <= first.size:
             return Opened(pa.BufferReader(first), own=False)
-        windows = _Windows(self._part, name, first, size)
+
+        def fetch(start: int, end: int) -> pa.Buffer:
+            return self._part(name, start, end)[0]
+
+        windows = Windows(fetch, name, size, _WINDOW, first=first)
         return Opened(pa.PythonFile(windows, mode="r"), own=False)
 
     def _part(self, name: str, start: int, end: int) -> tuple[pa.Buffer, int]:
@@ -302,33 +309,3 @@ class _NewObject(NewBlob):
 
     def abandon(self) -> None:
         self.sink = None
-
-
-class _Windows(PositionedReads):
-    """A blob as a file with read-ahead, because requests have a high latency."""
-
-    def __init__(
-        self,
-        fetch: Callable[[str, int, int], tuple[pa.Buffer, int]],
-        name: str,
-        first: pa.Buffer,
-        size: int,
-    ) -> None:
-        super().__init__(size)
-        self._fetch = fetch
-        self._name = name
-        self._windows = [(0, first)]
-        """The last two: of the data, and of the footer."""
-
-    def read_range(self, start: int, count: int) -> pa.Buffer:
-        for at, window in self._windows:
-            if at <= start and start + count <= at + window.size:
-                return window.slice(start - at, count)
-        begin = min(start, max(0, self._size - _TAIL))
-        end = min(self._size, max(start + count, begin + _WINDOW))
-        window, _ = self._fetch(self._name, begin, end)
-        if window.size != end - begin:
-            msg = f"{self._name}: received {window.size} bytes, expected {end - begin}"
-            raise OSError(msg)
-        self._windows = [self._windows[-1], (begin, window)]
-        return window.slice(start - begin, count)

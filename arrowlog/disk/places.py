@@ -16,6 +16,7 @@ from streamfactory.arrowlog.disk.settings import Settings
 from streamfactory.arrowlog.disk.single import SingleWriterStorage
 
 if TYPE_CHECKING:
+    from streamfactory.arrowlog.disk.objects import ObjectStorage
     from streamfactory.arrowlog.disk.storage import Storage
     from streamfactory.spi import StreamConfig
 
@@ -55,7 +56,7 @@ def _modes(config: StreamConfig) -> Modes:
     return Modes(file, folder)
 
 
-def object_storage(config: StreamConfig, location: str | None = None) -> Storage:
+def object_storage(config: StreamConfig, location: str | None = None) -> ObjectStorage:
     """Create the storage of a URL of an object store.
 
     Args:

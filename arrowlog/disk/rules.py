@@ -101,7 +101,7 @@ def storage_problems(
         else:
             what = f"has no effect: {key} is not in an object store"
             yield config.problem(option.key, what, level="warning")
-    yield from _plain_http(config)
+    yield from plain_http_problems(config, "storage.endpoint")
 
 
 def _mode_problems(config: StreamConfig) -> Iterator[Problem]:
@@ -117,12 +117,16 @@ def _mode_problems(config: StreamConfig) -> Iterator[Problem]:
             yield config.problem(option.key, what, hint)
 
 
-def _plain_http(config: StreamConfig) -> Iterator[Problem]:
-    """Yield an endpoint without TLS, unless it is explicitly allowed."""
-    endpoint = str(config.get("storage.endpoint", ""))
+def plain_http_problems(config: StreamConfig, key: str) -> Iterator[Problem]:
+    """Yield an endpoint without TLS, unless it is explicitly allowed.
+
+    Args:
+        config: With ``STORAGE_OPTIONS``.
+        key: Of the option with the endpoint.
+    """
+    endpoint = str(config.get(key, ""))
     if endpoint.lower().startswith("http:") and not config["storage.allow.http"]:
         what = "is not encrypted: keys and rows could be read on the network"
-        key = config.settings["storage.endpoint"].full_key
-        allow = key.removesuffix("endpoint") + "allow.http"
-        hint = f"use https://, or set {allow}=true"
-        yield config.problem("storage.endpoint", what, hint)
+        own = config.settings[key].full_key.removesuffix(key)
+        hint = f"use https://, or set {own}storage.allow.http=true"
+        yield config.problem(key, what, hint)

@@ -33,7 +33,7 @@ OPTIONS: Final = (
     Option(
         "path",
         "Folder, or URL of an object store, that contains the topics. With a format "
-        "other than log: the file, or the folder of files.",
+        "other than log: the file, the folder of files, or the prefix of objects.",
         LOCATION,
         required=True,
         example="/var/lib/streams",

@@ -53,8 +53,6 @@ def prove_by_own_kills(
 ) -> Verdict:
     """Run the kill tests of a distribution that delivers at least once."""
     [tree] = [tree for tree in TREES if tree.name == f"streamfactory-{kind}"]
-    if not any(tree.glob("tests/test_*_kills.py")):
-        return Verdict(notes=[f"{kind}: has no kill tests"])
     out = installed.run(
         "pytest",
         *("-q", "-s", "-p", "no:cacheprovider", "-k", "kills and not onformance"),
@@ -63,7 +61,7 @@ def prove_by_own_kills(
         ROUNDS=str(rounds),
         SEED=str(seed),
     )
-    found = re.search(r"kills=(\d+) lost=(\d+) twice=(\d+)", out)
-    assert found is not None, out
-    kills, lost, twice = map(int, found.groups())
+    found = re.findall(r"kills=(\d+) lost=(\d+) twice=(\d+)", out)
+    assert found, out
+    kills, lost, twice = (sum(map(int, counts)) for counts in zip(*found, strict=True))
     return Verdict(lost=lost, kills=kills, notes=[f"{kind}: {twice} twice, as claimed"])

@@ -40,8 +40,6 @@ NOT_MADE = ("topics are not made from nothing", "not run: it builds on topics_ar
 CHANGES = {
     "no ability: truncate (a slot keeps what is not acknowledged)",
     "no ability: rows, visible (changes are written by programs that write the table)",
-    "no ability: fetch_offsets_at",
-    "no ability: fetch_offsets_at, write_messages",
     "no ability: fetch_topics",
     "streams of the type have one partition",
     "the type cannot be written",

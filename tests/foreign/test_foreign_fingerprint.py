@@ -12,8 +12,8 @@ from tests.foreign.stage import NUMBERS
 import streamfactory
 from streamfactory.arrowlog.disk.folders import Folders, Modes
 from streamfactory.backends.file.foreign.arrowfile import ArrowFile
-from streamfactory.backends.file.foreign.folder import MANIFEST
-from streamfactory.backends.file.foreign.medium import Medium
+from streamfactory.backends.file.foreign.medium import LocalMedium
+from streamfactory.backends.file.foreign.parts import MANIFEST
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +24,8 @@ def written(path: Path, rows: int) -> ArrowFile:
         writer.write_batch(
             pa.record_batch([pa.array(range(rows), pa.int64())], schema=NUMBERS)
         )
-    return ArrowFile(str(path), "auto", 1 << 30, Folders(path.parent, Modes()))
+    medium = LocalMedium(str(path), Folders(path.parent, Modes()))
+    return ArrowFile(medium, "auto", 1 << 30)
 
 
 @pytest.mark.parametrize("rows", [1, 400, 520, 600, 5_000, 8_000, 9_000, 100_000])
@@ -33,14 +34,14 @@ def test_a_fingerprint_reads_a_few_times_at_any_length(
 ) -> None:
     file = written(tmp_path / "a.arrow", rows)
     sizes: list[int] = []
-    peek = Medium.peek
+    peek = LocalMedium.peek
 
-    def counted(medium: Medium, offset: int, length: int) -> bytes:
+    def counted(medium: LocalMedium, offset: int, length: int) -> bytes:
         found = peek(medium, offset, length)
         sizes.append(len(found))
         return found
 
-    monkeypatch.setattr(Medium, "peek", counted)
+    monkeypatch.setattr(LocalMedium, "peek", counted)
     file.fingerprint()
     assert len(sizes) <= 17
     assert sum(sizes) <= 17 * 4096

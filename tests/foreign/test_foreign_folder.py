@@ -27,7 +27,7 @@ from tests.foreign.stage import (
 )
 
 from streamfactory.backends.file.foreign import create_consumer
-from streamfactory.backends.file.foreign.folder import MANIFEST
+from streamfactory.backends.file.foreign.parts import MANIFEST
 from streamfactory.spi import (
     BatchState,
     CorruptData,

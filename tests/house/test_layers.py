@@ -138,6 +138,7 @@ LAZY = {
     # One kind of storage each, chosen by the place of a topic.
     "arrowlog/disk/watching.py": {"inotify_simple"},
     "arrowlog/disk/objectclient.py": {"obstore"},
+    "backends/file/foreign/arrivals.py": {"boto3", "botocore"},
     "arrowlog/disk/filesystems.py": {"fsspec"},
 }
 """What one module may load when it is used."""

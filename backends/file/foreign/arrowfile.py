@@ -29,8 +29,7 @@ from streamfactory.backends.file.foreign_options import AUTO, RANDOM, STREAM
 from streamfactory.spi import BatchValidator, FormatRefused, SchemaMismatch
 
 if TYPE_CHECKING:
-    from streamfactory.arrowlog.disk.folders import Folders
-    from streamfactory.backends.file.foreign.medium import Stamp
+    from streamfactory.backends.file.foreign.medium import Medium, Stamp
 
 _MARK: Final = 256
 """Bytes of the last message that are compared before reading continues after it."""
@@ -44,14 +43,13 @@ class ArrowFile(IndexedFile):
     each batch are read.
 
     Args:
-        path: The file.
+        medium: The file; closed with the index.
         form: ``stream``, ``file``, or ``auto`` to detect it from the first bytes. It
             stays ``auto`` while the file is too short.
         longest: Maximum bytes of a message.
-        folders: Opens it.
     """
 
-    def __init__(self, path: str, form: str, longest: int, folders: Folders) -> None:
+    def __init__(self, medium: Medium, form: str, longest: int) -> None:
         self.written: pa.Schema | None = None
         """Schema in the types of the file."""
         self.message: pa.Buffer | None = None
@@ -67,7 +65,7 @@ class ArrowFile(IndexedFile):
         self._last = 0
         self._mark = b""
         self._legacy = False
-        super().__init__(path, form, longest, folders)
+        super().__init__(medium, form, longest)
 
     @property
     def needs_footer(self) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from streamfactory.backends.file.foreign.layout import LostFile, decoder_of
+from streamfactory.backends.file.foreign.medium import Replaced
 from streamfactory.spi import (
     BatchState,
     CorruptData,
@@ -128,6 +129,10 @@ class ForeignConsumer(PartitionLevelConsumer):
             first, rows, size = self._batch(start, end, limits)
         except LostFile as loss:
             raise _error(loss) from loss
+        except Replaced:
+            self._decoder = self._held = None
+            self._layout.drop()
+            return None
         except CorruptData:
             before = self._layout.incarnation
             self._layout.refresh()

@@ -10,7 +10,12 @@ import pyarrow as pa
 from streamfactory.backends.file.foreign.framing import Malformed, uncompressed
 from streamfactory.backends.file.foreign.medium import translated
 from streamfactory.backends.file.foreign.types import plain_rows
-from streamfactory.spi import BatchValidator, CorruptData, MessageTooLarge
+from streamfactory.spi import (
+    BatchValidator,
+    CorruptData,
+    MessageTooLarge,
+    StreamError,
+)
 from streamfactory.spi.soundness import UNPACKED_BYTES
 
 if TYPE_CHECKING:
@@ -71,6 +76,9 @@ class Decoder(ABC):
             self._forget()
             msg = f"batch {index} at byte {self._place(index)} is corrupt: {error}"
             raise translated(self._path, Malformed(msg)) from error
+        except StreamError:
+            self._forget()
+            raise
         except OSError as error:
             raise translated(self._path, error) from error
 
@@ -165,6 +173,8 @@ class ArrowDecoder(Decoder):
                 found = pa.ipc.read_record_batch(message, self._schema)
             else:
                 found = self._feed_reader(index).read_next_batch()
+        except StreamError:  # of an object store, and an OSError
+            raise
         except (OSError, StopIteration) as error:  # the messages are in memory
             msg = str(error) or "a message is missing"
             raise Malformed(msg) from error

@@ -12,21 +12,13 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import logging
-import os
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from streamfactory.arrowlog.disk.folders import Folders, Modes
-from streamfactory.backends.file.foreign.layout import (
-    Layout,
-    LostFile,
-    Settings,
-    open_file,
-)
-from streamfactory.backends.file.foreign.manifest import Entry, Manifest
-from streamfactory.backends.file.foreign.medium import Stamp, stamp_of, translate_errors
+from streamfactory.backends.file.foreign.layout import Layout, LostFile, open_file
+from streamfactory.backends.file.foreign.manifest import Entry
+from streamfactory.backends.file.foreign.medium import Replaced, translate_errors
 from streamfactory.backends.file.foreign.types import difference
 from streamfactory.backends.file.foreign_options import PARQUET
 from streamfactory.spi import (
@@ -41,10 +33,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.backends.file.foreign.indexed import IndexedFile
+    from streamfactory.backends.file.foreign.layout import Settings
+    from streamfactory.backends.file.foreign.manifest import Manifest
+    from streamfactory.backends.file.foreign.medium import Stamp
+    from streamfactory.backends.file.foreign.places import Found, Place
 
 log = logging.getLogger("streamfactory")
-
-MANIFEST: Final = ".streamfactory-manifest"
 
 _CHUNK: Final = 256
 """Files per manifest part."""
@@ -52,11 +46,12 @@ _SPARE: Final = 20.0
 """Minimum pause between two scans of the folder, as a multiple of a scan's duration."""
 _WATCHED: Final = 64
 """Incomplete files whose index is kept in memory."""
+_CHANGED: Final = "has changed since it was listed"
 _OLD: Final = 60.0
 """Seconds after which a warning about an incomplete file is logged."""
 
 
-class _Found(NamedTuple):
+class _Listed(NamedTuple):
     """A complete file that is not listed yet."""
 
     entry: Entry
@@ -64,15 +59,18 @@ class _Found(NamedTuple):
 
 
 class Folder(Layout):
-    """The files of a folder."""
+    """The files of a folder.
 
-    def __init__(self, settings: Settings) -> None:
+    Args:
+        settings: The options.
+        place: Where the files are; closed with the layout.
+        manifest: Their order; closed with the layout.
+    """
+
+    def __init__(self, settings: Settings, place: Place, manifest: Manifest) -> None:
         self._settings = settings
-        self._root = os.path.abspath(settings.path)  # noqa: PTH100 - a link stays
-        self._folders = Folders(
-            Path(self._root), Modes(), foreign=True, links=settings.links
-        )
-        self._manifest = Manifest(_manifest_folder(settings))
+        self._place = place
+        self._manifest = manifest
         self._file: tuple[int, IndexedFile, Stamp] | None = None
         self._watched: dict[str, tuple[Stamp, IndexedFile | None]] = {}
         self._warned: set[str] = set()
@@ -86,47 +84,55 @@ class Folder(Layout):
         began = time.monotonic()
         if not eager and began < self._not_before:
             return
-        present = self._present()
-        self._list(present)
-        self.earliest = self._held_from(present)
+        self._search()
         ended = time.monotonic()
         self._not_before = ended + _SPARE * (ended - began)
 
     def find(self, offset: int) -> tuple[IndexedFile, int]:
         index = self._manifest.find(offset)
         start = self._manifest.starts[index]
-        entry = self._manifest.entries[index]
-        path = self._path(entry.name)
+        name = self._manifest.entries[index].name
         try:
-            stamp = stamp_of(path, self._folders)
-            if self._file is None or self._file[::2] != (index, stamp):
-                self._open(index, entry, stamp)
+            file = self._file
+            if (
+                file is None
+                or file[0] != index
+                or not self._place.is_unchanged(name, file[2])
+            ):
+                self._open(index, self._manifest.entries[index])
         except TopicNotFound as error:
             raise self._lost(index, "is missing", None) from error
+        except Replaced as error:
+            raise self._lost(index, _CHANGED, None) from error
         assert self._file is not None
         return self._file[1], start
 
+    def drop(self) -> None:
+        self._close_file()
+
     def close(self) -> None:
-        if self._file is not None:
-            self._file[1].close()
-            self._file = None
+        self._close_file()
         for _, file in self._watched.values():
             if file is not None:
                 file.close()
         self._watched.clear()
-        self._folders.forget()
+        self._place.close()
         self._manifest.close()
 
-    def _open(self, index: int, entry: Entry, stamp: Stamp) -> None:
+    def _close_file(self) -> None:
         if self._file is not None:
             self._file[1].close()
             self._file = None
-        settings, changed = self._settings, "has changed since it was listed"
+
+    def _open(self, index: int, entry: Entry) -> None:
+        self._close_file()
+        settings = self._settings
+        stamp = self._place.look(entry.name).stamp
+        medium = self._place.open(entry.name, stamp)
         try:
-            path = self._path(entry.name)
-            file = open_file(path, entry.form, settings.longest, self._folders)
+            file = open_file(medium, entry.form, settings.longest)
         except (CorruptData, FormatRefused, SchemaMismatch) as error:
-            raise self._lost(index, changed, error.what) from error
+            raise self._lost(index, _CHANGED, error.what) from error
         try:
             same = file.whole and file.rows == entry.rows
             schema = self._manifest.schema
@@ -134,7 +140,7 @@ class Folder(Layout):
             if file.schema is None or schema is None or difference(file.schema, schema):
                 same = False
             if not same or not file.is_listed_as(entry.incarnation):
-                raise self._lost(index, changed, file.fingerprint())
+                raise self._lost(index, _CHANGED, file.fingerprint())
             if settings.mapped:
                 with translate_errors(file.path):
                     file.medium.map()
@@ -147,32 +153,44 @@ class Folder(Layout):
         entry, starts = self._manifest.entries[index], self._manifest.starts
         end = starts[index + 1]
         where = f"which has offsets {starts[index]} to {end}"
-        msg = f"the file {self._path(entry.name)!r}, {where}, {what}"
+        msg = f"the file {self._place.path(entry.name)!r}, {where}, {what}"
         return LostFile(msg, end, entry.incarnation, found)
 
     # --- looking --------------------------------------------------------------------
 
-    def _present(self) -> dict[str, os.DirEntry[str]]:
-        """The entries of the folder that belong to the stream, by name."""
-        path, names = self._settings.path, self._settings.names
-        with translate_errors(path), os.scandir(path) as entries:
-            return {
-                entry.name: entry
-                for entry in entries
-                if _is_wanted(entry.name)
-                and (names == "*" or fnmatch.fnmatchcase(entry.name, names))
-            }
-
-    def _list(self, present: dict[str, os.DirEntry[str]]) -> None:
-        """List complete files in order; repeat if another process published first."""
+    def _search(self) -> None:
+        """List the folder: new files, and the first one that is still there."""
         self.refresh()
-        names = self._ordered(present)
-        found: list[_Found] = []
+        fresh: dict[str, Found | None] = {}
+        first = len(self._manifest.entries)
+        for name, found in self._place.names():
+            if not self._belongs(name):
+                continue
+            index = self._manifest.names.get(name)
+            if index is None:
+                fresh[name] = found
+            else:
+                first = min(first, index)
+        for name in self._watched.keys() - fresh.keys():
+            self._forget(name)
+        self._list(fresh)
+        self.earliest = self._manifest.starts[first]
+
+    def _belongs(self, name: str) -> bool:
+        """Whether a name is one of the stream's."""
+        names = self._settings.names
+        return _is_wanted(name) and (names == "*" or fnmatch.fnmatchcase(name, names))
+
+    def _list(self, fresh: dict[str, Found | None]) -> None:
+        """List complete files in order; repeat if another process published first."""
+        names = self._ordered(fresh)
+        found: list[_Listed] = []
         trouble: StreamError | None = None
         while (names and trouble is None) or found:
             while names and len(found) < _CHUNK and trouble is None:
                 try:
-                    found += self._whole(names.pop(0), found)
+                    name = names.pop(0)
+                    found += self._whole(name, fresh[name], found)
                 except StreamError as error:
                     trouble = error  # raised after the files before it are listed
             found = self._publish(found)
@@ -180,7 +198,7 @@ class Folder(Layout):
         if trouble is not None:
             raise trouble
 
-    def _publish(self, found: list[_Found]) -> list[_Found]:
+    def _publish(self, found: list[_Listed]) -> list[_Listed]:
         """List files; returns those not listed because another process was first."""
         if not found:
             return []
@@ -192,27 +210,29 @@ class Folder(Layout):
             self._check_schema(item.entry.name, item.schema, self._manifest.schema)
         return left
 
-    def _ordered(self, present: dict[str, os.DirEntry[str]]) -> list[str]:
+    def _ordered(self, fresh: dict[str, Found | None]) -> list[str]:
         """Names that are not listed yet, in the order of listing."""
-        for name in self._watched.keys() - present.keys():
-            self._forget(name)
-        fresh = sorted(present.keys() - self._manifest.names)
+        names = sorted(fresh)
         if self._settings.order == "time":
-            links = self._settings.links
-            fresh.sort(key=lambda name: _time_of(present[name], links=links))
-        return fresh
+            names.sort(key=lambda name: self._time_of(name, fresh[name]))
+        return names
 
-    def _whole(self, name: str, before: list[_Found]) -> list[_Found]:
+    def _time_of(self, name: str, found: Found | None) -> int:
+        try:
+            return (found or self._place.look(name)).stamp.modified
+        except (TopicNotFound, FormatRefused):
+            return 0  # not listed: it was removed since the scan, or is refused
+
+    def _whole(
+        self, name: str, status: Found | None, before: list[_Listed]
+    ) -> list[_Listed]:
         """A file, if it is complete and not listed yet."""
         if name in self._manifest.names:
             return []
         try:
-            file = self._watch(name)
-        except TopicNotFound:
-            file = None  # removed since the scan
-        if file is None:
-            return []
-        try:
+            file = self._watch(name, status or self._place.look(name))
+            if file is None:
+                return []
             schema = file.schema
             if schema is None:
                 msg = f"the stream {file.path!r} ends without a schema"
@@ -222,40 +242,40 @@ class Folder(Layout):
             digest = hashlib.blake2b(str(schema).encode(), digest_size=12).hexdigest()
             size, mark = file.medium.stamp.size, file.fingerprint()
             self._check_renamed(name, mark, file.medium.stamp.modified)
-            entry = Entry(name, file.rows, size, file.form, digest, mark)
-        finally:
+        except (TopicNotFound, Replaced):
+            return []  # removed or overwritten since the scan
+        except BaseException:
             self._forget(name)
-        return [_Found(entry, schema)]
+            raise
+        self._forget(name)
+        return [_Listed(Entry(name, file.rows, size, file.form, digest, mark), schema)]
 
     def _check_renamed(self, name: str, mark: str, modified: int) -> None:
         """Refuse to read a listed file again under another name."""
         index = self._manifest.listed(mark, modified)
         if index is None:
             return
-        before = self._path(self._manifest.entries[index].name)
+        listed = self._manifest.entries[index].name
         with suppress(TopicNotFound):
-            stamp_of(before, self._folders)
+            self._place.look(listed)
             return  # it is a copy
+        before = self._place.path(listed)
         starts = self._manifest.starts
         msg = f"the file {before!r}, which has offsets {starts[index]} to "
-        msg += (
-            f"{starts[index + 1]}, is missing: {self._path(name)!r} has its content, "
-        )
-        msg += "and is not read again"
+        msg += f"{starts[index + 1]}, is missing: {self._place.path(name)!r} has its "
+        msg += "content, and is not read again"
         raise CorruptData(msg, remedy="rename it back, or remove it")
 
-    def _watch(self, name: str) -> IndexedFile | None:
+    def _watch(self, name: str, status: Found) -> IndexedFile | None:
         """The index of a complete file; None if it is incomplete."""
-        path, settings = self._path(name), self._settings
-        with translate_errors(path):
-            status = self._folders.entry(path)
-        stamp = Stamp.of(status)
+        settings, stamp = self._settings, status.stamp
         seen, file = self._watched.pop(name, (None, None))
-        if settings.form == PARQUET and "=" in name and _is_folder(status):
+        if settings.form == PARQUET and "=" in name and status.is_folder:
+            path = self._place.path(name)
             msg = f"{path!r} is a folder of partition values, which are not read"
             remedy = "read a stream of each such folder, or set `names`"
             raise FormatRefused(msg, remedy=remedy)
-        if seen == stamp or _is_folder(status):
+        if seen == stamp or status.is_folder:
             self._watched[name] = (stamp, file)
             self._warn_if_old(name, status)
             return None
@@ -264,7 +284,8 @@ class Folder(Layout):
         else:
             if file is not None:
                 file.close()
-            file = open_file(path, settings.form, settings.longest, self._folders)
+            medium = self._place.open(name, stamp)
+            file = open_file(medium, settings.form, settings.longest)
         if not file.whole and len(self._watched) >= _WATCHED:
             file.close()
             self._watched[name] = (stamp, None)
@@ -280,36 +301,27 @@ class Folder(Layout):
         if file is not None:
             file.close()
 
-    def _warn_if_old(self, name: str, status: os.stat_result) -> None:
+    def _warn_if_old(self, name: str, status: Found) -> None:
         """Warn of a file that stays incomplete, since its rows are not read."""
-        if name in self._warned or _is_folder(status):
+        if name in self._warned or status.is_folder:
             return
-        if time.time() - status.st_mtime > _OLD:
+        if time.time() - status.stamp.modified / 1e9 > _OLD:
             self._warned.add(name)
             log.warning(
                 "the file %r is incomplete and has not changed for a minute: its rows "
                 "are not part of the stream",
-                self._path(name),
+                self._place.path(name),
             )
 
     def _check_schema(self, name: str, have: pa.Schema, want: pa.Schema) -> None:
         why = difference(have, want)
         if why is not None:
             msg = (
-                f"the schema of the file {self._path(name)!r} differs from the "
+                f"the schema of the file {self._place.path(name)!r} differs from the "
                 f"stream's: {why}"
             )
             remedy = "remove it, or prefix its name with an underscore"
             raise SchemaMismatch(msg, remedy=remedy)
-
-    def _held_from(self, present: dict[str, os.DirEntry[str]]) -> int:
-        """Start offset of the first listed file that still exists."""
-        for entry, start in zip(
-            self._manifest.entries, self._manifest.starts, strict=False
-        ):
-            if entry.name in present:
-                return start
-        return self._manifest.starts[-1]
 
     def _update(self) -> None:
         manifest = self._manifest
@@ -319,29 +331,7 @@ class Folder(Layout):
         self.incarnation = manifest.incarnation
         self.schema = manifest.schema
 
-    def _path(self, name: str) -> str:
-        return os.path.join(self._root, name)  # noqa: PTH118 - thousands
-
 
 def _is_wanted(name: str) -> bool:
     hidden = name.startswith(".") or (name.startswith("_") and "=" not in name)
     return not (hidden or name.endswith((".tmp", ".crc", "._COPYING_")))
-
-
-def _is_folder(status: os.stat_result) -> bool:
-    return (status.st_mode & 0o170000) == 0o040000
-
-
-def _time_of(entry: os.DirEntry[str], *, links: bool) -> int:
-    try:
-        return entry.stat(follow_symlinks=links).st_mtime_ns
-    except FileNotFoundError:
-        return 0  # removed since the scan: it is not listed
-
-
-def _manifest_folder(settings: Settings) -> Path:
-    if settings.state is None:
-        return Path(settings.path) / MANIFEST
-    whole = os.path.realpath(settings.path)
-    digest = hashlib.blake2b(os.fsencode(whole), digest_size=8).hexdigest()
-    return Path(settings.state) / f"{Path(whole).name}-{digest}"

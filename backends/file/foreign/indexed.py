@@ -7,14 +7,13 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
-from streamfactory.backends.file.foreign.medium import Medium, translate_errors
+from streamfactory.backends.file.foreign.medium import translate_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streamfactory.arrowlog.disk.folders import Folders
     from streamfactory.backends.file.foreign.framing import Frame
-    from streamfactory.backends.file.foreign.medium import Stamp
+    from streamfactory.backends.file.foreign.medium import Medium, Stamp
 
 _HEAD: Final = 64 * 1024
 _SAMPLE: Final = 4096
@@ -25,17 +24,17 @@ class IndexedFile(ABC):
     """An index of the batches of one file, without their rows. One thread at a time.
 
     Args:
-        path: The file.
+        medium: The file; closed with the index, also if that cannot be made.
         form: Its format; see ``format`` of the options.
         longest: Maximum bytes of a batch.
-        folders: Opens it.
 
     Raises:
-        StreamError: The file cannot be opened, or has another format.
+        StreamError: The file cannot be read, or has another format.
     """
 
-    def __init__(self, path: str, form: str, longest: int, folders: Folders) -> None:
-        self.path = path
+    def __init__(self, medium: Medium, form: str, longest: int) -> None:
+        self.medium = medium
+        self.path = medium.path
         self.form = form
         self.longest = longest
         self.whole = False
@@ -48,8 +47,6 @@ class IndexedFile(ABC):
         """First row of each batch, followed by the number of rows."""
         self._seen: Stamp | None = None
         self._incarnation: str | None = None
-        with translate_errors(path):
-            self.medium = Medium(path, folders)
         try:
             self.refresh()
         except BaseException:
@@ -108,8 +105,11 @@ class IndexedFile(ABC):
     def fingerprint(self) -> str:
         """Identifies a complete file by its content, also after it was copied.
 
-        Derived from the length and all bytes; of a long file from samples.
+        The version that its storage has. Without one it is derived from the length and
+        all bytes; of a long file from samples.
         """
+        if self.medium.version is not None:
+            return self.medium.version
         size = self.medium.stamp.size
         if size > _SAMPLE * _SAMPLES:
             return self.sampled()
@@ -133,7 +133,9 @@ class IndexedFile(ABC):
 
     def is_listed_as(self, fingerprint: str) -> bool:
         """Whether a complete file is the one listed with this fingerprint."""
-        return fingerprint == self.fingerprint() or fingerprint == self.sampled()
+        if fingerprint == self.fingerprint():
+            return True
+        return self.medium.version is None and fingerprint == self.sampled()
 
     def close(self) -> None:
         """Close the file. Buffers that were read stay valid."""

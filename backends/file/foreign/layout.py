@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 from streamfactory.arrowlog.disk.folders import Folders, Modes
 from streamfactory.backends.file.foreign.arrowfile import ArrowFile
 from streamfactory.backends.file.foreign.decoder import ArrowDecoder
-from streamfactory.backends.file.foreign.medium import Stamp, stamp_of, translate_errors
+from streamfactory.backends.file.foreign.medium import (
+    LocalMedium,
+    Medium,
+    Stamp,
+    stamp_of,
+    translate_errors,
+)
 from streamfactory.backends.file.foreign_options import PARQUET
 from streamfactory.spi import StreamTimeout
 
@@ -36,10 +42,13 @@ class Settings:
     mapped: bool
     checked: bool
     links: bool
+    listing: float | None
+    """Seconds between two listings of a prefix; None: as is usual."""
 
     @classmethod
     def of(cls, config: StreamConfig) -> Settings:
         """The settings of a configuration."""
+        listing = config.get("list.interval.millis")
         return cls(
             path=config["path"],
             form=config["format"],
@@ -50,20 +59,21 @@ class Settings:
             mapped=config["memory.map"],
             checked=config["check.values"],
             links=config["follow.links"],
+            listing=None if listing is None else listing / 1000,
         )
 
 
-def open_file(path: str, form: str, longest: int, folders: Folders) -> IndexedFile:
-    """The index of a file, by its format.
+def open_file(medium: Medium, form: str, longest: int) -> IndexedFile:
+    """The index of a file, by its format. The medium is closed with it, or on errors.
 
     Raises:
-        StreamError: The file cannot be opened, or has another format.
+        StreamError: The file cannot be read, or has another format.
     """
     if form == PARQUET:
         from streamfactory.backends.file.foreign.parquetfile import ParquetFile
 
-        return ParquetFile(path, form, longest, folders)
-    return ArrowFile(path, form, longest, folders)
+        return ParquetFile(medium, form, longest)
+    return ArrowFile(medium, form, longest)
 
 
 def decoder_of(file: IndexedFile, schema: pa.Schema, *, checked: bool) -> Decoder:
@@ -120,6 +130,9 @@ class Layout(ABC):
         Raises:
             LostFile: The file was listed and is missing or changed.
         """
+
+    def drop(self) -> None:  # noqa: B027 - an open local file keeps its content
+        """Open the current file again in the next `find`."""
 
     @abstractmethod
     def close(self) -> None:
@@ -187,7 +200,9 @@ class SingleFile(Layout):
         else:
             self._close_file()
             settings = self._settings
-            file = open_file(self._path, settings.form, settings.longest, self._folders)
+            with translate_errors(self._path):
+                medium = LocalMedium(self._path, self._folders)
+            file = open_file(medium, settings.form, settings.longest)
             self._file = file
         if file.whole and self._settings.mapped:
             with translate_errors(file.path):

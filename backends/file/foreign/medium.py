@@ -1,9 +1,10 @@
-"""Access to the bytes of one open file, copied or memory-mapped."""
+"""Access to the bytes of one file that is open for reading, wherever it is."""
 
 from __future__ import annotations
 
 import os
 import weakref
+from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 class Stamp(NamedTuple):
     """Identity, size and time of a file; equal if it was not modified."""
 
-    device: int
+    device: int | str
+    """Of an object: its ETag, and no inode."""
     inode: int
     size: int
     modified: int
@@ -43,8 +45,60 @@ class Stamp(NamedTuple):
         return self[:2] == other[:2]
 
 
-class Medium:
-    """A regular file, open for reading. Thread-safe for reads.
+class Replaced(Exception):
+    """An object was removed or overwritten since it was opened. The text is its path.
+
+    An open file keeps its content.
+    """
+
+
+class Medium(ABC):
+    """A file that is open for reading.
+
+    Missing files raise ``FileNotFoundError``, other failures ``OSError`` or an error of
+    our tree; `translate_errors` translates them.
+    """
+
+    path: str
+    stamp: Stamp
+    """The stamp for which the file was indexed."""
+    version: str | None = None
+    """Identifies the content, if the storage does; otherwise the content does."""
+
+    @abstractmethod
+    def look(self) -> Stamp:
+        """The current stamp of the open file."""
+
+    @abstractmethod
+    def peek(self, offset: int, length: int) -> bytes:
+        """At most ``length`` bytes; fewer at the end of the file."""
+
+    @abstractmethod
+    def read(self, offset: int, length: int) -> pa.Buffer:
+        """Exactly ``length`` bytes, as an Arrow buffer.
+
+        Raises:
+            Malformed: The file was truncated.
+        """
+
+    @abstractmethod
+    def open(self) -> pa.NativeFile:
+        """The file for Arrow's readers; the caller closes it."""
+
+    @abstractmethod
+    def map(self) -> None:
+        """Serve reads from memory, if the file is complete and small enough.
+
+        A local file is mapped and must not be truncated.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close. May be called twice. Buffers that were read stay valid."""
+
+
+class LocalMedium(Medium):
+    """A regular file of this machine. Thread-safe for reads.
 
     Args:
         path: The file.
@@ -64,11 +118,9 @@ class Medium:
         self.stamp = Stamp.of(status)
 
     def look(self) -> Stamp:
-        """The current stamp of the open file."""
         return Stamp.of(os.fstat(self._fd))
 
     def peek(self, offset: int, length: int) -> bytes:
-        """At most ``length`` bytes; fewer at the end of the file."""
         parts: list[bytes] = []
         while length > 0 and (part := os.pread(self._fd, length, offset)):
             if len(part) == length and not parts:
@@ -78,11 +130,6 @@ class Medium:
         return b"".join(parts)
 
     def read(self, offset: int, length: int) -> pa.Buffer:
-        """Exactly ``length`` bytes, as an Arrow buffer.
-
-        Raises:
-            Malformed: The file was truncated.
-        """
         if self._whole is not None:
             return self._whole.slice(offset, length)
         buffer = pa.allocate_buffer(length)
@@ -99,17 +146,11 @@ class Medium:
         return buffer
 
     def open(self) -> pa.NativeFile:
-        """The file for Arrow's readers; the caller closes it.
-
-        Raises:
-            OSError: As the system raises.
-        """
         if self._whole is not None:
             return pa.BufferReader(self._whole)
         return pa.OSFile(self._descriptor)
 
     def map(self) -> None:
-        """Serve `read` from a memory mapping. The file must not be truncated."""
         if self._whole is not None or not self.stamp.size:
             return
         with pa.memory_map(self._descriptor) as file:
@@ -124,7 +165,6 @@ class Medium:
         return f"/dev/fd/{self._fd}"
 
     def close(self) -> None:
-        """Close. May be called twice. Buffers that were read stay valid."""
         self._fd, self._whole = -1, None
         self._closing()
 
@@ -147,7 +187,7 @@ def translate_errors(path: str) -> Iterator[None]:
     try:
         yield
     except (Malformed, UnicodeDecodeError, pa.ArrowException, OSError) as error:
-        if isinstance(error, StreamError):
+        if isinstance(error, StreamError):  # an OSError, some of them
             raise
         raise translated(path, error) from error
 

@@ -34,15 +34,20 @@ from streamfactory.backends.file.foreign.decoder import Decoder, Part
 from streamfactory.backends.file.foreign.framing import ROWS, Frame, Malformed
 from streamfactory.backends.file.foreign.indexed import IndexedFile
 from streamfactory.backends.file.foreign.types import plain_schema
-from streamfactory.spi import BatchValidator, CorruptData, FormatRefused, SchemaMismatch
+from streamfactory.spi import (
+    BatchValidator,
+    CorruptData,
+    FormatRefused,
+    SchemaMismatch,
+    StreamError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from streamfactory.arrowlog.disk.folders import Folders
     from streamfactory.arrowlog.disk.leaves import Leaf
     from streamfactory.arrowlog.disk.pages import Chunk, ColumnPages, Group
-    from streamfactory.backends.file.foreign.medium import Stamp
+    from streamfactory.backends.file.foreign.medium import Medium, Stamp
 
 _MAGIC: Final = b"PAR1"
 _PART: Final = 1 << 16
@@ -56,7 +61,7 @@ _REWRITE: Final = "write the file with other encodings, or leave it out with `na
 class ParquetFile(IndexedFile):
     """An index of the row groups of one Parquet file. One thread at a time."""
 
-    def __init__(self, path: str, form: str, longest: int, folders: Folders) -> None:
+    def __init__(self, medium: Medium, form: str, longest: int) -> None:
         self.metadata: pq.FileMetaData | None = None
         """The footer; None while the file has none."""
         self.groups: list[Group] = []
@@ -69,7 +74,7 @@ class ParquetFile(IndexedFile):
         """By number of such a column: the column of the schema."""
         self.limits: dict[str, int] = {}
         self._paths: Counter[str] = Counter()
-        super().__init__(path, form, longest, folders)
+        super().__init__(medium, form, longest)
 
     @property
     def needs_footer(self) -> bool:
@@ -359,6 +364,6 @@ def arrow_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno is None:  # Thrift's, for instance
+        if error.errno is None and not isinstance(error, StreamError):  # Thrift's
             raise Malformed(str(error)) from error
         raise

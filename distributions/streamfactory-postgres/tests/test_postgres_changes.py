@@ -476,3 +476,44 @@ def test_tables_of_one_transaction_have_one_commit(
     other.close()
     assert (one["number"], two["number"]) == (1, 2)
     assert one["_commit"] == two["_commit"]
+
+
+def test_a_start_by_time_is_the_first_commit_at_or_after_it(
+    changes: PostgresChangesHarness, client: Any
+) -> None:
+    """Two rows of each transaction; the server tracks no times of commits."""
+    [tracked] = client.execute("SHOW track_commit_timestamp").fetchone()
+    assert tracked == "off"
+    for number in range(3):
+        client.execute(f"INSERT INTO {changes.topic} VALUES ({number}), ({number})")
+        time.sleep(0.05)
+    rows = read(changes.properties())
+    for number in range(3):
+        moment = rows[2 * number]["_commit_time"]
+        # Times of starts have milliseconds.
+        given = {
+            **changes.properties(),
+            "startingTimestamp": str(int(moment.timestamp() * 1000)),
+        }
+        found = [row["number"] for row in read(given)]
+        assert found == [n for n in range(number, 3) for _ in range(2)]
+    late = int(rows[-1]["_commit_time"].timestamp() * 1000) + 1000
+    given = {**changes.properties(), "startingTimestamp": str(late)}
+    given["startingOffsetsByTimestampStrategy"] = "latest"
+    assert read(given) == []
+
+
+def test_a_start_by_time_before_the_snapshot_has_the_snapshot(
+    changes: PostgresChangesHarness, client: Any, tmp_path: Path
+) -> None:
+    replace(changes, client, "number bigint NOT NULL")
+    client.execute(f"INSERT INTO {changes.topic} VALUES (1), (2)")
+    assert topics("create", changes, tmp_path) == 0
+    time.sleep(0.05)
+    client.execute(f"INSERT INTO {changes.topic} VALUES (3)")
+    rows = read(changes.properties())
+    assert [row["number"] for row in rows] == [1, 2, 3]
+    for row, wanted in ((rows[0], [1, 2, 3]), (rows[2], [3])):
+        at = str(int(row["_commit_time"].timestamp() * 1000))
+        given = {**changes.properties(), "startingTimestamp": at}
+        assert [found["number"] for found in read(given)] == wanted

@@ -11,7 +11,7 @@ from tests.fuzz.corpus import Seed
 from tests.fuzz.entries.base import Entry, configured, numbered
 
 from streamfactory.arrowlog import message_schema
-from streamfactory.backends.file.foreign.folder import MANIFEST
+from streamfactory.backends.file.foreign.parts import MANIFEST
 from streamfactory.backends.file.reading import FileConsumerFactory
 from streamfactory.backends.kafka.parcels import encoded, read_parcels
 from streamfactory.spi import FetchLimits, Partition

@@ -1,14 +1,16 @@
-"""Which offsets have changes: for lags, and for ranges that are planned by rows."""
+"""Which offsets have changes: for lags, ranges planned by rows, and starts by time."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Final
 
 from streamfactory import spi
 
 from streamfactory_postgres.changes.messages import (
+    Begin,
     Change,
     Commit,
     Message,
@@ -40,30 +42,69 @@ def count_changes(
         spi.StreamTimeout: transient; the server decodes more than
             ``connection.timeout.millis`` allows.
     """
-    deadline = time.monotonic() + config["connection.timeout.millis"] / 1000
     held = Transactions(slot.relation)
     runs = _Runs(start, end)
+    for message in _messages(config, slot, start, end):
+        runs.add(message, held, slot.relation)
+        if runs.are_enough(most):
+            break
+    return runs.found
+
+
+def find_commit(config: spi.StreamConfig, slot: Slot, since: int) -> int | None:
+    """The offset of the first transaction that was committed at or after a time.
+
+    Logical decoding sends the time of each commit, also without
+    ``track_commit_timestamp``. There is no index by time: the server decodes what the
+    slot holds up to there. Clocks may go back: what is before the offset is earlier,
+    what follows may be, too.
+
+    Args:
+        config: Of the stream.
+        slot: Of the table.
+        since: Microseconds since 1970, UTC; inclusive.
+
+    Returns:
+        The offset; None if no transaction was committed so late.
+
+    Raises:
+        spi.StreamTimeout: transient; the server decodes more than
+            ``connection.timeout.millis`` allows.
+    """
+    if slot.earliest < slot.rows and since <= slot.made:
+        return slot.earliest
+    start, end = max(slot.earliest, slot.begin), offset_of(slot.flushed)
+    for message in _messages(config, slot, start, end):
+        if isinstance(message, Begin) and message.time >= since:
+            # A part of the transaction may be acknowledged.
+            return max(start, offset_of(message.lsn))
+    return None
+
+
+def _messages(
+    config: spi.StreamConfig, slot: Slot, start: int, end: int
+) -> Iterator[Message]:
+    """What the server has decoded between two offsets."""
+    deadline = time.monotonic() + config["connection.timeout.millis"] / 1000
     # What is not written yet has no changes.
     stop = min(end, offset_of(slot.flushed))
-    session = Session(config, slot.name, lsn_of(start))
-    try:
-        while offset_of(session.reached) < stop and not runs.are_enough(most):
+    with closing(Session(config, slot.name, lsn_of(start))) as session:
+        while offset_of(session.reached) < stop:
             data = session.receive()
             if data is not None:
                 message = parse(data)
-                if message is not None:
-                    runs.add(message, held, slot.relation)
                 if isinstance(message, Commit):
                     session.deliver(message.end)
+                if message is not None:
+                    yield message
                 continue
             if time.monotonic() >= deadline:
-                msg = f"changes between offsets {start} and {end} were not counted"
-                raise spi.StreamTimeout(msg)
+                msg = f"changes between offsets {start} and {end} were not decoded in "
+                msg += "time"
+                remedy = "raise connection.timeout.millis, or acknowledge what is read"
+                raise spi.StreamTimeout(msg, remedy=remedy)
             session.request_position()
             session.wait(_REST)
-    finally:
-        session.close()
-    return runs.found
 
 
 class _Runs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar, Final
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ from streamfactory.spi.waking import Wake
 
 from streamfactory_postgres import columns
 from streamfactory_postgres.changes import slots
-from streamfactory_postgres.changes.counting import count_changes
+from streamfactory_postgres.changes.counting import count_changes, find_commit
 from streamfactory_postgres.changes.decoding import Decoder
 from streamfactory_postgres.changes.numbering import lsn_of, offset_of, text_of
 from streamfactory_postgres.changes.rows import FIELDS, NAMES, with_changes
@@ -254,6 +254,16 @@ class ChangesMetadata(spi.MetadataProvider):
             msg = f"table {topic!r} has a column {min(taken)!r}, and so have changes"
             raise spi.SchemaMismatch(msg, remedy="leave it out with the option columns")
         return pa.schema([*schema, *FIELDS])
+
+    def fetch_offsets_at(
+        self, timestamp_ms: int, partitions: Collection[spi.Partition]
+    ) -> Mapping[spi.Partition, int | None]:
+        return {
+            partition: find_commit(
+                self._config, self._look(partition.topic), timestamp_ms * 1000
+            )
+            for partition in partitions
+        }
 
     def fetch_extents(
         self, partition: spi.Partition, start: int, end: int, most: int | None
