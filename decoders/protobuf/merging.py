@@ -148,7 +148,7 @@ def _values(field: Any) -> Check:
     inner = None if field.message_type is None else _members(field.message_type)
 
     def run(column: pa.Array) -> Mask:
-        found = np.asarray(pc.list_value_length(column)) != 1
+        found: Mask = np.asarray(pc.list_value_length(column)) != 1
         if inner is not None:
             found |= _any(column, column.flatten(), inner)
         return found

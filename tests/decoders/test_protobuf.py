@@ -690,20 +690,18 @@ def test_an_entry_of_a_map_without_its_message_has_an_empty_one(
     add(inner, "x", Field.TYPE_INT64)
     add(inner, "at", ".google.protobuf.Timestamp")
     message = types.message("Held")
-    for name, value in (("inners", ".t.Inner"), ("times", ".google.protobuf.Duration")):
+    for name, kind in (("inners", ".t.Inner"), ("times", ".google.protobuf.Duration")):
         entry = message.nested_type.add(name=f"{name.title()}Entry")
         entry.options.map_entry = True
         add(entry, "key", Field.TYPE_STRING)
-        add(entry, "value", value)
+        add(entry, "value", kind)
         add(message, name, f".t.Held.{name.title()}Entry", MANY)
     outer = types.message("Outer")
     add(outer, "held", ".t.Held", MANY)
     key, value = b"\x0a\x01k", b"\x12\x02\x08\x07"
     entries = [b"", key, value, key + value, key + value + value + b"\x12\x00"]
     held = [
-        tag + bytes([len(entry)]) + entry
-        for tag in (b"\n", b"\x12")
-        for entry in entries
+        tag + bytes([len(one)]) + one for tag in (b"\n", b"\x12") for one in entries
     ]
     payloads = [b"\n" + bytes([len(one)]) + one for one in [*held, held[1] + held[8]]]
     make = types.made("Outer")
