@@ -31,7 +31,7 @@ _SETTINGS: Final = {
 }
 _ALLOWED: Final = frozenset({"Projection", "Filter", "SubqueryAlias", "TableScan"})
 _OPERATORS: Final = re.compile(
-    r"[-+*/%|&^<>=~]+|\b(?:and|or|not|interval)\b", re.IGNORECASE
+    r"[-+*/%|&^<>=~]+|\b(?:and|or|not|interval|union)\b", re.IGNORECASE
 )
 _MOST_OPERATORS: Final = 1000
 """DataFusion plans a chain of operators as one inside the other. Beyond about 4,000 the
