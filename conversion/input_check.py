@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import final
+
+import pyarrow as pa
 
 from streamfactory.conversion.conform import check_names
 from streamfactory.spi import BatchValidator, CorruptData, SchemaMismatch
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @final
@@ -34,6 +33,10 @@ class InputCheck:
         final, validator = self._final, self._validator
         if final is not None and rows.schema.equals(final, check_metadata=True):
             return
+        if not all(field.nullable for field in rows.schema):
+            # The conversion refuses nulls with their number and row.
+            fields = [field.with_nullable(True) for field in rows.schema]
+            rows = pa.RecordBatch.from_arrays(rows.columns, schema=pa.schema(fields))
         if validator is None or not validator.schema.equals(rows.schema):
             check_names(rows.schema)
             validator = self._validator = BatchValidator(rows.schema)
