@@ -30,10 +30,19 @@ _SETTINGS: Final = {
     "datafusion.sql_parser.map_string_types_to_utf8view": "false",
 }
 _ALLOWED: Final = frozenset({"Projection", "Filter", "SubqueryAlias", "TableScan"})
-_OPERATORS: Final = re.compile(r"[-+*/%|&^<>=~]+|\b(?:and|or|not)\b", re.IGNORECASE)
+_OPERATORS: Final = re.compile(
+    r"[-+*/%|&^<>=~]+|\b(?:and|or|not|interval|union)\b", re.IGNORECASE
+)
 _MOST_OPERATORS: Final = 1000
 """DataFusion plans a chain of operators as one inside the other. Beyond about 4,000 the
 stack of the process is too small, which ends it."""
+_BRACKETS: Final = re.compile(
+    r"""'[^']*'|"[^"]*"|--[^\n]*|/[*].*?[*]/|[(\[{]|[)\]}]""", re.DOTALL
+)
+"""Brackets, and the texts and comments that are none."""
+_DEEPEST: Final = 40
+"""DataFusion 55 refuses 50 levels, but tries each of some forms, such as CAST, in two
+ways before: that takes years."""
 _NAMES: Final = {
     "Aggregate": "an aggregate or GROUP BY",
     "Distinct": "DISTINCT",
@@ -166,6 +175,19 @@ def _check_length(*texts: str) -> None:
     if sum(len(_OPERATORS.findall(text)) for text in texts) > _MOST_OPERATORS:
         msg = f"the query has more than {_MOST_OPERATORS} operators"
         raise MisuseError(msg, remedy="compare with a list, as in id IN (1, 2, 3)")
+    if any(_depth(text) > _DEEPEST for text in texts):
+        msg = f"the query is nested too deeply: more than {_DEEPEST} brackets"
+        raise MisuseError(msg, remedy=_REMEDY)
+
+
+def _depth(text: str) -> int:
+    """How many brackets are open at once."""
+    deepest = depth = 0
+    for found in _BRACKETS.findall(text):
+        if len(found) == 1:
+            depth += 1 if found in "([{" else -1
+            deepest = max(deepest, depth)
+    return deepest
 
 
 def _check(plan: Any, source: str) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from streamfactory.conversion.conform import Conformer, empty_rows
 from streamfactory.conversion.differences import schema_difference
+from streamfactory.conversion.input_check import InputCheck
 from streamfactory.conversion.tabular import rows_of
 from streamfactory.spi import SchemaMismatch
 
@@ -30,6 +31,7 @@ class RowFitter:
         self.schema = schema
         self._cast = cast
         self._conformer = Conformer(schema)
+        self._input = InputCheck(schema)
 
     def batches(self, data: Any) -> Iterator[pa.RecordBatch]:
         """Yield the batches of a pushed object.
@@ -55,6 +57,7 @@ class RowFitter:
             if found is not None:
                 raise SchemaMismatch(found, remedy=_REMEDY)
         try:
+            self._input.check(rows)
             return self._conformer.conform(rows)
         except SchemaMismatch as error:
             error.remedy = error.remedy or _REMEDY

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from streamfactory.backends.delta.actions import damaged
+from streamfactory.conversion.decimals import decimals_of_texts
 from streamfactory.spi import FormatRefused
 from streamfactory.spi.computing import pc
 from streamfactory.tables import FIELD_ID, Match, by_id, by_name
@@ -205,4 +206,6 @@ def _scalar(value: str | None, kind: pa.DataType) -> pa.Scalar:
             return pc.assume_timezone(text.cast(pa.timestamp(kind.unit)), kind.tz)
         except pa.ArrowInvalid:  # it names its zone
             return text.cast(kind)
+    if pa.types.is_decimal(kind):
+        return decimals_of_texts(pa.array([value]), kind)[0]
     return text.cast(kind)

@@ -27,6 +27,11 @@ DAMAGE: Final = (
 """What parsing of damaged metadata raises: pydantic's errors are many, and each names
 the damage."""
 
+_DEFAULTS: Final = ("initial-default", "write-default")
+_NUMBER: Final = re.compile(
+    r"[+-]?[0-9]{0,76}[.]?[0-9]{0,76}(?:[eE][+-]?[0-9]{1,2})?", re.ASCII
+)
+
 
 _TYPE: Final = re.compile(r"Unsupported field type: ('[^'\n]{1,60}')")
 """In errors of pyiceberg 0.12."""
@@ -51,6 +56,32 @@ def check_version(metadata: TableMetadata) -> None:
         raise FormatRefused(
             what, remedy="upgrade it: set the property format-version=2"
         )
+
+
+def check_defaults(metadata: object) -> None:
+    """Refuse defaults of decimals with exponents or lengths that no decimal has.
+
+    pyiceberg makes an integer of each: of ``1e-1000000000`` one of a billion digits,
+    which takes hours that nothing interrupts.
+
+    Args:
+        metadata: Of the table, as parsed from JSON.
+
+    Raises:
+        ValueError: There is one.
+    """
+    waiting = [metadata]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, list):
+            waiting += value
+        elif isinstance(value, dict):
+            waiting += value.values()
+            if str(value.get("type")).startswith("decimal"):
+                for default in (value.get(key) for key in _DEFAULTS):
+                    if isinstance(default, str) and not _NUMBER.fullmatch(default):
+                        msg = f"the default {default[:40]!r} is no decimal"
+                        raise ValueError(msg)
 
 
 def refuse_compressed(path: str) -> None:

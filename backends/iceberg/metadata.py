@@ -13,6 +13,7 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from streamfactory.backends.iceberg.checks import (
     DAMAGE,
+    check_defaults,
     check_version,
     checked_avro,
     refusal_of,
@@ -188,7 +189,7 @@ class IcebergMetadata:
     def _parsed(self, path: str, content: bytes) -> TableMetadata:
         refuse_compressed(path)
         try:
-            json.loads(content)
+            check_defaults(json.loads(content))
             metadata = TableMetadataUtil.parse_raw(content.decode())
         except DAMAGE as error:
             what = f"{path!r} of the table {refusal_of(error)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, final
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ from pyiceberg.exceptions import ValidationError
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import index_by_id
 
+from streamfactory.conversion.decimals import decimals_of_texts
 from streamfactory.spi import CorruptData, FormatRefused
 from streamfactory.tables import FIELD_ID, Match, by_id
 
@@ -92,6 +94,8 @@ def _scalar(value: Any, field: NestedField, path: str) -> pa.Scalar:
         if value is not None and pa.types.is_temporal(kind) and type(value) is int:
             width = pa.int32() if kind.bit_width == 32 else pa.int64()
             return pa.scalar(value, width).cast(kind)
+        if isinstance(value, Decimal):
+            return decimals_of_texts(pa.array([str(value)]), kind)[0]
         return pa.scalar(getattr(value, "bytes", value), kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         what = f"column {field.name!r} of {path!r} has the value "

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamfactory.conversion.decimals import decimals_of_texts
 from streamfactory.decoders.columns.base64 import from_base64
 from streamfactory.decoders.columns.buffers import glued, has_byte
 from streamfactory.decoders.columns.durations import from_iso
@@ -27,7 +28,6 @@ _PIECES: Final = 8
 _DAY: Final = "1970-01-01T"
 _WORD: Final = "(?i)^[+-]?(nan|inf(inity)?)$"
 """The values that are no number of digits. Arrow would accept ``nan(x)``, too."""
-_NEAR: Final = 1e-9
 _NUMBER: Final = (
     r"^(-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?|(?i:nan|-?inf(inity)?))$"
 )
@@ -200,7 +200,7 @@ class Casting:
         if pa.types.is_floating(want):
             return self._float(column, want)
         if pa.types.is_decimal(want):
-            return _decimals(column, want)
+            return decimals_of_texts(column, want)
         if pa.types.is_time(want):
             # Arrow casts text to a time of day only through a timestamp.
             return glued(_DAY, column).cast(pa.timestamp(want.unit)).cast(want)
@@ -221,7 +221,7 @@ class Casting:
                 _check_number(column.filter(other))
             return found
         if pa.types.is_decimal(want):
-            found = _decimals(column, want)
+            found = decimals_of_texts(column, want)
         else:
             found = column.cast(want)
         if pa.types.is_integer(want) or pa.types.is_decimal(want):
@@ -353,28 +353,6 @@ def _check_words(texts: pa.Array, numbers: pa.Array) -> None:
     wordy = pc.invert(pc.is_finite(numbers))
     if pc.any(wordy).as_py():
         _check(pc.match_substring_regex(texts.filter(wordy), _WORD))
-
-
-def _decimals(texts: pa.Array, want: pa.DataType) -> pa.Array:
-    found = texts.cast(want)
-    longest = pc.max(pc.binary_length(texts)).as_py() or 0
-    digits = 38 if pa.types.is_decimal128(want) else 76
-    if longest + want.scale > digits or has_byte(texts, *b"eE"):
-        _check_magnitude(texts, found)
-    return found
-
-
-def _check_magnitude(texts: pa.Array, decimals: pa.Array) -> None:
-    """Refuse numbers that Arrow computes modulo 2**128, or 2**256, or makes 0.
-
-    What remains of a number is then a small part of it, or of the other sign.
-    """
-    kind, about = decimals.type, texts.cast(pa.float64())
-    off = pc.abs(pc.subtract(decimals.cast(pa.float64()), about))
-    _check(pc.less_equal(pc.abs(about), 10.0 ** (kind.precision - kind.scale)))
-    _check(pc.less_equal(off, pc.multiply(pc.abs(about), _NEAR)))
-    tiny = texts.filter(pc.equal(about, 0))  # a double may be 0 where a text is not
-    _check(pc.invert(pc.match_substring_regex(tiny, "^[^eE]*[1-9]")))
 
 
 def _check_number(texts: pa.Array) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import json
 
 from streamfactory.decoders.columns.inferring import declarable
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _FEW: Final = 100
+_LONG: Final = r"[:,\[]\s*-?[1-9][0-9]{38,}\s*[,}\]]"
 _OBJECTS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -30,7 +32,8 @@ def infer(
         decodes: Whether messages decode with a schema.
 
     Raises:
-        SchemaUnknown: config; no message is good, or their types differ.
+        SchemaUnknown: config; no message is good, their types differ, or an integer has
+            more digits than a type keeps.
     """
     findings = BadMessages()
     texts = as_texts(values, findings)
@@ -49,6 +52,11 @@ def infer(
         # Arrow's text may quote messages: do not chain it.
         msg = f"{len(sample)} messages have a field with values of different types"
         raise SchemaUnknown(msg, remedy="declare the schema")
+
+    if pc.any(pc.match_substring_regex(as_texts(sample, findings), _LONG)).as_py():
+        msg = "a field has integers of more than 38 digits, which no type keeps"
+        remedy = "declare the schema: a double keeps 15 digits"
+        raise SchemaUnknown(msg, remedy=remedy)
 
     def fits(tried: pa.Schema) -> bool:
         # Most types that do not fit fail at once: every bad value takes its time.

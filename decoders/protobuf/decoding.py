@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import ptars
 import pyarrow as pa
+import pyarrow.compute as pc
 from google.protobuf import message_factory
 from google.protobuf.message import DecodeError
 
@@ -125,8 +126,10 @@ class ProtobufBatchDecoder:
         if not self._may_be_read(values):
             return _MALFORMED
         try:
-            rows = self._handler.array_to_record_batch(values)
-            merged = np.flatnonzero(self._merged.find(values, rows))
+            odd = self._merged.before(values)
+            given = pc.if_else(pa.array(odd), b"", values) if odd.any() else values
+            rows = self._handler.array_to_record_batch(given)
+            merged = np.flatnonzero(odd | self._merged.after(rows))
         except BaseException as error:
             if isinstance(error, Exception) or isolation.is_panic(error):
                 return _MALFORMED

@@ -3,7 +3,9 @@
 Of a `oneof` the last member on the wire counts, of a key of a map the last value, and
 the parts of a `Timestamp`, a `Duration` or a wrapper that stands twice are merged.
 ptars returns all members and all values, and the last part. Such messages are
-concatenated ones, for instance: protobuf reads them one by one instead.
+concatenated ones, for instance: protobuf reads them one by one instead. So it does
+where an entry of a map has no message as its value, as writers that omit empty ones
+make them: ptars panics.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ Check = Callable[[pa.Array], Mask]
 _LENGTH: Final = 2
 _LOW: Final = 0x7F
 _PACKAGE: Final = "streamfactory.parts"
+_PART, _VALUE, _INNER = "part", "value", "inner"
 
 
 @final
@@ -47,30 +50,39 @@ class Merged:
     ) -> None:
         self._check = _members(message)
         self._parts: tuple[Any, Check] | None = None
-        self._tags: set[bytes] = set()
-        """Of well-known types: one of them is twice in a message with merged parts."""
-        parts = _parts_of(message, self._tags)
+        self._twice: set[bytes] = set()
+        """Tags: one of them is twice in a message with merged parts."""
+        self._once: set[bytes] = set()
+        """Tags of maps with messages."""
+        parts = _parts_of(message, self._twice, self._once)
         if parts is not None:
             check = _members(parts)
             assert check is not None
             self._parts = handler(parts), check
 
-    def find(self, values: pa.Array, rows: pa.RecordBatch) -> Mask:
-        """Whether each message is one; ``rows`` are what ptars returned for them."""
+    def before(self, values: pa.Array) -> Mask:
+        """Whether each message is one for which ptars panics or lacks parts."""
         found = np.zeros(len(values), bool)
-        if self._check is not None:
-            found |= self._check(rows.to_struct_array())
-        if self._parts is not None:
-            handler, check = self._parts
-            some = np.flatnonzero(_with_tag_twice(values, self._tags))
-            if len(some):
-                parts = handler.array_to_record_batch(values.take(pa.array(some)))
-                found[some[check(parts.to_struct_array())]] = True
+        if self._parts is None:
+            return found
+        handler, check = self._parts
+        likely = _with_tag(values, self._twice, 2) | _with_tag(values, self._once, 1)
+        some = np.flatnonzero(likely)
+        if len(some):
+            parts = handler.array_to_record_batch(values.take(pa.array(some)))
+            found[some[check(parts.to_struct_array())]] = True
+        return found
+
+    def after(self, rows: pa.RecordBatch) -> Mask:
+        """Whether each message is one by its row, which ptars returned."""
+        if self._check is None:
+            return np.zeros(rows.num_rows, bool)
+        found: Mask = self._check(rows.to_struct_array())
         return found
 
 
-def _with_tag_twice(values: pa.Array, tags: Iterable[bytes]) -> Mask:
-    """Whether the bytes of each message contain one of the tags twice."""
+def _with_tag(values: pa.Array, tags: Iterable[bytes], times: int) -> Mask:
+    """Whether the bytes of each message contain one of the tags so many times."""
     data, edges = data_of(values), offsets_of(values)
     found = np.zeros(len(values), bool)
     for tag in tags:
@@ -78,7 +90,7 @@ def _with_tag_twice(values: pa.Array, tags: Iterable[bytes]) -> Mask:
         for back, byte in enumerate(reversed(tag[:-1]), 1):
             at = at[(at >= back) & (data[at - back] == byte)]
         rows = np.searchsorted(edges - edges[0], at, side="right") - 1
-        found |= np.bincount(rows, minlength=len(values)) > 1
+        found |= np.bincount(rows, minlength=len(values)) >= times
     return found
 
 
@@ -111,8 +123,11 @@ def _members(message: Descriptor) -> Check | None:
 
 
 def _child(field: Any) -> Check | None:
-    if field.containing_type.file.package == _PACKAGE and not field.message_type:
-        return lambda column: np.asarray(pc.list_value_length(column)) > 1
+    if field.containing_type.file.package == _PACKAGE:
+        if field.name.startswith(_VALUE):
+            return _values(field)
+        if field.name.startswith(_PART):
+            return _several
     if is_map(field):
         return _map(field.message_type.fields_by_name["value"])
     if field.type not in (Field.TYPE_MESSAGE, Field.TYPE_GROUP) or is_known(field):
@@ -121,6 +136,24 @@ def _child(field: Any) -> Check | None:
     if inner is None or not field.is_repeated:
         return inner
     return lambda column: _any(column, column.flatten(), inner)
+
+
+def _several(column: pa.Array) -> Mask:
+    found: Mask = np.asarray(pc.list_value_length(column)) > 1
+    return found
+
+
+def _values(field: Any) -> Check:
+    """A check of the occurrences of the value of a map's entry."""
+    inner = None if field.message_type is None else _members(field.message_type)
+
+    def run(column: pa.Array) -> Mask:
+        found: Mask = np.asarray(pc.list_value_length(column)) != 1
+        if inner is not None:
+            found |= _any(column, column.flatten(), inner)
+        return found
+
+    return run
 
 
 def _map(value: Any) -> Check:
@@ -152,16 +185,23 @@ def _any(lists: pa.Array, values: pa.Array, check: Check) -> Mask:
 # --- parts of well-known types --------------------------------------------------------
 
 
-def _parts_of(message: Descriptor, tags: set[bytes]) -> Descriptor | None:
+def _parts_of(
+    message: Descriptor, twice: set[bytes], once: set[bytes]
+) -> Descriptor | None:
     """A message type of the same wire format with the well-known types alone.
 
-    Each of them is a list of its occurrences, so that nothing of them is merged. None
-    if the message has none. Adds their tags.
+    Each of them, and each message that is the value of a map's entry, is a list of its
+    occurrences, so that nothing of them is merged. None if the message has none.
+
+    Args:
+        message: The type.
+        twice: Gets the tags of the lists.
+        once: Gets the tags of maps with messages.
     """
     file = descriptor_pb2.FileDescriptorProto(
         name=f"{_PACKAGE}.proto", package=_PACKAGE, syntax="proto3"
     )
-    name = _add_parts(message, file, tags)
+    name = _add_parts(message, file, twice, once)
     if name is None:
         return None
     pool = descriptor_pool.DescriptorPool()
@@ -170,38 +210,37 @@ def _parts_of(message: Descriptor, tags: set[bytes]) -> Descriptor | None:
     return found
 
 
-def _add_parts(message: Descriptor, file: Any, tags: set[bytes]) -> str | None:
-    made = descriptor_pb2.DescriptorProto()
+def _add_parts(
+    message: Descriptor, file: Any, twice: set[bytes], once: set[bytes]
+) -> str | None:
+    made, is_entry = descriptor_pb2.DescriptorProto(), message.GetOptions().map_entry
     for field in message.fields:
         if field.type != Field.TYPE_MESSAGE:
             continue
-        if is_known(field):
-            if not field.is_repeated:
-                tags.add(_tag(field.number))
-                made.field.add(
-                    name=f"parts_{field.number}",
-                    number=field.number,
-                    type=Field.TYPE_BYTES,
-                    label=Field.LABEL_REPEATED,
-                )
+        known, many = is_known(field), field.is_repeated
+        if known and many:
             continue
-        inner = _add_parts(field.message_type, file, tags)
-        if inner is not None:
-            made.field.add(
-                name=f"inner_{field.number}",
-                number=field.number,
-                type=Field.TYPE_MESSAGE,
-                type_name=f".{_PACKAGE}.{inner}",
-                label=Field.LABEL_REPEATED
-                if field.is_repeated
-                else Field.LABEL_OPTIONAL,
-            )
+        inner = None if known else _add_parts(field.message_type, file, twice, once)
+        if not (known or is_entry or inner):
+            continue
+        if known or is_entry:
+            twice.add(_tag(field.number))
+        elif is_map(field) and field.message_type.fields_by_name["value"].message_type:
+            once.add(_tag(field.number))
+        word = _VALUE if is_entry else _PART if known else _INNER
+        listed = many or word != _INNER
+        made.field.add(
+            name=f"{word}_{field.number}",
+            number=field.number,
+            type=Field.TYPE_BYTES if inner is None else Field.TYPE_MESSAGE,
+            type_name=None if inner is None else f".{_PACKAGE}.{inner}",
+            label=Field.LABEL_REPEATED if listed else Field.LABEL_OPTIONAL,
+        )
     if not made.field:
         return None
-    name = f"Parts{len(file.message_type)}"
-    made.name = name
+    made.name = f"Parts{len(file.message_type)}"
     file.message_type.append(made)
-    return name
+    return str(made.name)
 
 
 def _tag(number: int) -> bytes:

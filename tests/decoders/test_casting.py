@@ -29,6 +29,8 @@ FORMATS: dict[str, tuple[Decoder, dict[str, str], str]] = {
 }
 """The decoder, its options, and the message of a value."""
 BEYOND = [*("1e400", "-1e400", "1.8e308"), "1" + "0" * 400, "1e99999999999"]
+TINY = [*("1e-200", "1e-1000000000", "0e-2147483647", "0." + "0" * 130 + "1")]
+"""Arrow reads past the end of a table to make decimals of them, or crashes."""
 WORDS = [*("nan", "NaN", "inf", "INF", "Infinity", "-inf", "-Infinity")]
 ODD = ["nan(1)", "nan(abc)", "infinite", "1e", "--inf", "", " nan"]
 
@@ -48,6 +50,15 @@ def read(name: str, value: str, kind: str) -> Any:
 @pytest.mark.parametrize("kind", ["double", "float", "decimal(38,2)", "bigint"])
 def test_a_number_that_its_type_lacks_is_refused(name: str, kind: str) -> None:
     for value in [*BEYOND, *ODD]:
+        assert read(name, value, kind) == "value", value
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("kind", ["decimal(5,2)", "decimal(38,0)", "decimal(38,38)"])
+def test_a_number_with_too_many_places_for_a_decimal_is_refused(
+    name: str, kind: str
+) -> None:
+    for value in TINY:
         assert read(name, value, kind) == "value", value
 
 

@@ -409,6 +409,15 @@ def inferred(*payloads: bytes) -> str:
     return to_ddl(schema)
 
 
+def test_integers_of_more_digits_than_a_type_keeps_are_not_guessed() -> None:
+    long = "9" * 39
+    for message in (f'{{"n":{long}}}', f'{{"r":{{"n":[1, -{long} ]}}}}'):
+        with pytest.raises(SchemaUnknown, match="more than 38 digits"):
+            inferred(message.encode())
+    assert inferred(f'{{"n":{long[1:]}}}'.encode()) == "n decimal(38,0)"
+    assert inferred(f'{{"n":1e60,"t":"{long}"}}'.encode()) == "n double, t string"
+
+
 def test_a_schema_fits_the_good_messages_of_a_sample() -> None:
     text = inferred(
         b'{"i": 1, "d": 1, "s": "a", "r": {"x": [1.5, null]}}',

@@ -679,3 +679,39 @@ def test_the_last_member_of_a_choice_counts_also_where_it_is_the_first_field(
         {"first": 1, "second": None},
         {"first": None, "second": "a"},
     ]
+
+
+def test_an_entry_of_a_map_without_its_message_has_an_empty_one(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Such as Rust's prost writes for a value without fields."""
+    types = Types(tmp_path)
+    inner = types.message("Inner")
+    add(inner, "x", Field.TYPE_INT64)
+    add(inner, "at", ".google.protobuf.Timestamp")
+    message = types.message("Held")
+    for name, kind in (("inners", ".t.Inner"), ("times", ".google.protobuf.Duration")):
+        entry = message.nested_type.add(name=f"{name.title()}Entry")
+        entry.options.map_entry = True
+        add(entry, "key", Field.TYPE_STRING)
+        add(entry, "value", kind)
+        add(message, name, f".t.Held.{name.title()}Entry", MANY)
+    outer = types.message("Outer")
+    add(outer, "held", ".t.Held", MANY)
+    key, value = b"\x0a\x01k", b"\x12\x02\x08\x07"
+    entries = [b"", key, value, key + value, key + value + value + b"\x12\x00"]
+    held = [
+        tag + bytes([len(one)]) + one for tag in (b"\n", b"\x12") for one in entries
+    ]
+    payloads = [b"\n" + bytes([len(one)]) + one for one in [*held, held[1] + held[8]]]
+    make = types.made("Outer")
+    library = ProtobufBatchDecoder(make.DESCRIPTOR, text=True)
+    assert library.columnar
+    values = pa.array(payloads, pa.binary())
+    one = library._decode(values)
+    other = by_row(ProtobufBatchDecoder(make.DESCRIPTOR, text=True))._decode(values)
+    assert isinstance(one, pa.RecordBatch)
+    assert isinstance(other, pa.RecordBatch)
+    assert one.to_pylist() == other.to_pylist()
+    assert one.to_pylist()[1]["held"][0]["inners"] == [("k", {"x": 0, "at": None})]
+    assert not capfd.readouterr().err

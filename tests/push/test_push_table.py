@@ -9,6 +9,7 @@ from functools import partial
 
 import pyarrow as pa
 import pytest
+from tests.malformed import MALFORMED, rows_of
 from tests.push.pushing import DEADLINE, NUMBERS, Producer, numbers, until, values
 
 from streamfactory import push_table
@@ -596,3 +597,10 @@ def test_safe_casts_are_made_where_they_are_asked_for() -> None:
     with pytest.raises(SchemaMismatch, match="'number' is not nullable") as caught:
         sink.write(pa.table({"number": [3, None, 1]}))
     assert caught.value.row == 1
+
+
+@pytest.mark.parametrize("kind", ["buffer of a view", "offset of a view"])
+def test_rows_are_checked_before_they_are_converted(kind: str) -> None:
+    sink, _table = push_table(pa.schema([("c", pa.string())]), cast=True)
+    with sink, pytest.raises(SchemaMismatch, match="column 'c'"):
+        sink.write(rows_of(MALFORMED[kind][1]))

@@ -195,6 +195,8 @@ def test_an_empty_partition_value_is_null(kind: pa.DataType, tmp_path: Path) -> 
         (pa.timestamp("us", "UTC"), "yesterday"),
         (pa.bool_(), "perhaps"),
         (pa.decimal128(10, 2), "1.2.3"),
+        (pa.decimal128(10, 2), "1e-1000000000"),
+        (pa.decimal128(10, 2), "1e40"),
         (pa.int64(), {"a": 1}),
         (pa.string(), ["a"]),
         (pa.string(), 1),

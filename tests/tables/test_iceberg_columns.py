@@ -7,6 +7,7 @@ scan of ``pyiceberg``.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from pyiceberg.types import (
 from tests.tables.streams import table_properties
 
 import streamfactory
-from streamfactory.spi import SchemaMismatch
+from streamfactory.spi import CorruptData, FormatRefused, SchemaMismatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -223,3 +224,24 @@ def test_a_field_with_an_initial_default_has_it_in_files_written_before(
     found = read(table)
     assert [row["new"] for row in found] == ["x", "x"]
     assert [row["s"] and row["s"]["new"] for row in found] == ["x", None]
+
+
+@pytest.mark.parametrize(
+    ("default", "error"),
+    [
+        ("1e-1000000000", FormatRefused),
+        ("1e1000000000", FormatRefused),
+        ("1e-70", CorruptData),
+        ("1e40", CorruptData),
+    ],
+)
+def test_an_initial_default_that_its_decimal_lacks_is_refused(
+    default: str, error: type[Exception], table: Table, tmp_path: Path
+) -> None:
+    make(table, (added,), ("",))
+    newest = max(tmp_path.rglob("*.metadata.json"))
+    field = r'"name":"new","type":"\w+"'
+    damaged = f'"name":"new","type":"decimal(5, 2)","initial-default":"{default}"'
+    newest.write_text(re.sub(field, damaged, newest.read_text()))
+    with pytest.raises(error, match=r"default|column 'new'"):
+        read(table)

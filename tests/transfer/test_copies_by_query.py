@@ -133,6 +133,24 @@ def test_a_value_that_cannot_be_computed_names_partition_and_offsets(
             "nested too deeply",
             id="2,000 parentheses",
         ),
+        *(
+            pytest.param(
+                f"select {head * 60}id{tail * 60} as n from rows",
+                "nested too deeply",
+                id=f"60 nested: {head}",
+            )
+            for head, tail in [
+                ("cast(", " as bigint)"),
+                ("ceil(", ")"),
+                ("position('a' in ", ")"),
+                ("{'(': ", "}"),
+            ]
+        ),
+        pytest.param(
+            f"select {'interval ' * 3000}'1 day' as n from rows",
+            "more than 1000 operators",
+            id="3,000 intervals",
+        ),
         pytest.param(
             f"select {'id + ' * 20_000}1 as n from rows",
             "more than 1000 operators",
@@ -144,6 +162,13 @@ def test_a_query_that_is_no_function_of_a_row_is_refused(sql: str, cause: str) -
     with pytest.raises(MisuseError) as caught:
         RowQuery(SCHEMA, sql=sql)
     assert cause in str(caught.value)
+
+
+def test_brackets_in_texts_and_comments_do_not_nest() -> None:
+    texts = f"""'{"(" * 99}' as a, '{"[" * 99}' as "{"{" * 99}" -- {"(" * 99}
+        /* {"(" * 99}
+        */ from rows"""
+    RowQuery(SCHEMA, sql=f"select {'abs(' * 30}id{')' * 30} as n, {texts}")
 
 
 def test_a_condition_is_one_expression() -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from streamfactory.conversion.arrays import memory_bytes, unshared
 from streamfactory.conversion.conform import conform
+from streamfactory.conversion.input_check import InputCheck
 from streamfactory.conversion.tabular import Rows, rows_of
 from streamfactory.spi import (
     ClosedError,
@@ -131,6 +132,8 @@ class Writer(Closing):
         self._plain: pa.Schema | None = None
         """Schema of the last rows; None if they had columns of the framework."""
         self._final = self._final_schema()
+        computes = bool(encoder or keys or columns)
+        self._input = InputCheck(None if computes else self._final)
         # A committed epoch is not staged again, but its input is read to the end:
         # Spark's stateful operators rely on that (rule W3).
         self._author: StreamWriter | None = None
@@ -255,6 +258,7 @@ class Writer(Closing):
         if self._shared:
             rows = unshared(rows, foreign=foreign)
         try:
+            self._input.check(rows)
             parcel, deleted = self._unpacked(rows)
             if deleted is None:
                 deleted = tombstones_of(parcel, self._target.stored)
