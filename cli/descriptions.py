@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from streamfactory.spi import Backend
-    from streamfactory.wiring.config.describing import OptionRow, Promise
+    from streamfactory.wiring.config.describing import OptionRow
     from streamfactory.wiring.plugins.manager import PluginManager
 
 _ROWS: Final = {
@@ -29,6 +29,7 @@ _SPOOLED: Final = {
     True: "exactly-once if messages are acknowledged (spool.path)",
 }
 """The guarantee of a source that is not replayable, by whether it redelivers."""
+_RENUMBERED: Final = "at-least-once if messages are acknowledged (spool.path)"
 
 Document = dict[str, Any]
 
@@ -49,8 +50,8 @@ def backend_document(
         **_owner(manager, BACKENDS, backend.name),
         "rows": backend.yields.value,
         "abilities": plain(abilities(backend)),
-        "source": _role(source),
-        "sink": _role(sink),
+        "source": None if source is None else plain(source) | _numbering(backend),
+        "sink": None if sink is None else plain(sink),
         "options": option_rows(options, prefix),
         "words": option_rows(FRAMEWORK_OPTIONS.values()) if everything else [],
         "namespaces": [
@@ -82,9 +83,9 @@ def _owner(manager: PluginManager, group: str, name: str) -> Document:
     return {"distribution": infos[0].distribution, "version": infos[0].version}
 
 
-def _role(promise: Promise | None) -> Document | None:
-    """What a type promises as a source, or as a sink."""
-    return None if promise is None else plain(promise)
+def _numbering(backend: Backend) -> Document:
+    made = backend.consumer_factory
+    return {"renumbers": made is not None and made.RENUMBERS}
 
 
 def backend_lines(document: Document) -> Iterator[str]:
@@ -131,7 +132,9 @@ def _abilities(document: Document) -> Iterator[tuple[str, str]]:
             yield "", f"claims {_claims(found['claims'])}"
     source = document["source"]
     if source is not None and not source["claims"]["replayable"]:
-        yield "with a spool", _SPOOLED[bool(source["claims"]["redelivers"])]
+        redelivers = bool(source["claims"]["redelivers"])
+        renumbered = redelivers and source["renumbers"]
+        yield "with a spool", _RENUMBERED if renumbered else _SPOOLED[redelivers]
 
 
 def decoder_lines(document: Document) -> Iterator[str]:

@@ -200,6 +200,11 @@ class ConsumerFactory(ABC):
     """True: most offsets hold no message, and the providers of this factory override
     `MetadataProvider.fetch_extents`."""
 
+    RENUMBERS: ClassVar[bool] = False
+    """True: messages that a consumer acknowledged right before it was killed may be
+    delivered again under new offsets. A spool then has them twice, which lowers the
+    guarantee of a stream that claims `Claims.redelivers` to at-least-once."""
+
     SURVIVES_FORK: ClassVar[bool] = True
     """False if the client library cannot be used in a child that was forked after its
     first use in the parent (gRPC). Every call in such a child raises `Unsupported`."""

@@ -218,6 +218,7 @@ def test_description_has_stable_keys(streamfactory: Callable[..., Outcome]) -> N
         },
         "guarantee": "exactly-once",
         "reasons": [],
+        "renumbers": False,
     }
     assert list(described["options"][0]) == [
         "key", "type", "default", "required", "secret", "doc", "aliases", "applies",

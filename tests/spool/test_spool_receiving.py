@@ -430,6 +430,7 @@ def test_the_guarantee_is_of_transport_and_spool_together(
     receive: Any,
     plugins: PluginManager,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     receiver = receive(queue)
     queue.write(0, [1])
@@ -437,6 +438,13 @@ def test_the_guarantee_is_of_transport_and_spool_together(
     synced = spooled(tmp_path, queue, spool__fsync="always")
     with open_stream({**synced, "guarantee": "exactly-once"}, plugins=plugins) as one:
         assert str(one.guarantee).startswith("exactly-once: received exactly once")
+    factory = redelivering.RedeliveringConsumerFactory
+    monkeypatch.setattr(factory, "RENUMBERS", True)
+    with open_stream(synced, plugins=plugins) as one:
+        assert str(one.guarantee).startswith("at-least-once: received at least once")
+    with pytest.raises(GuaranteeRefused, match="stored twice"):
+        open_stream({**synced, "guarantee": "exactly-once"}, plugins=plugins)
+    monkeypatch.undo()
     unsynced = spooled(tmp_path, queue, guarantee="exactly-once")
     with pytest.raises(
         GuaranteeRefused, match=r"power failure .* \(spool.fsync=never\)"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from streamfactory.spi import (
     ConsumerFactory,
@@ -30,13 +30,21 @@ _KEY: Final = "guarantee"
 _REMEDY: Final = "request a weaker guarantee, or remove the causes above"
 
 
+class Transport(NamedTuple):
+    """What the transport of a spool promises to its receiver."""
+
+    claims: Claims
+    renumbers: bool
+    """See `ConsumerFactory.RENUMBERS`."""
+
+
 def end_verdict(
     config: StreamConfig,
     claims: Claims,
     role: Role,
     *,
     writer_id: bool = True,
-    transport: Claims | None = None,
+    transport: Transport | None = None,
 ) -> Verdict:
     """Return the guarantee of one end of a path.
 
@@ -45,8 +53,7 @@ def end_verdict(
         claims: Claims of its factory, under this configuration.
         role: Source or sink.
         writer_id: For a sink, whether the writer has an id that survives a restart.
-        transport: For a source that is read through a spool, the claims of the
-            transport.
+        transport: For a source that is read through a spool, what is behind it.
     """
     if role is Role.READ:
         verdict = source_guarantee(claims, out_of_range=config["out.of.range"])
@@ -56,8 +63,8 @@ def end_verdict(
     return sink_guarantee(claims, writer_id=writer_id)
 
 
-def transport_claims(factory: ConsumerFactory) -> Claims | None:
-    """Return the claims of the transport of a spool; None without a spool.
+def transport_of(factory: ConsumerFactory) -> Transport | None:
+    """Return what the transport of a spool promises; None without a spool.
 
     Connects to nothing.
     """
@@ -68,11 +75,11 @@ def transport_claims(factory: ConsumerFactory) -> Claims | None:
 
     if not isinstance(factory, SpoolConsumerFactory):
         return None
-    return factory.transport_claims()
+    return Transport(factory.transport_claims(), factory.TRANSPORT.RENUMBERS)
 
 
 def _through_spool(
-    config: StreamConfig, readers: Verdict, spool: Claims, transport: Claims
+    config: StreamConfig, readers: Verdict, spool: Claims, transport: Transport
 ) -> Verdict:
     """Return the guarantee of a transport and its spool together.
 
@@ -80,11 +87,17 @@ def _through_spool(
         config: Configuration of the stream.
         readers: Guarantee of the spool for its readers.
         spool: Claims of the spool.
-        transport: Claims of the transport.
+        transport: What the transport promises.
     """
     reasons = []
     guarantee = readers.guarantee
-    if transport.redelivers:
+    if transport.claims.redelivers and transport.renumbers:
+        guarantee = min(guarantee, Guarantee.AT_LEAST_ONCE)
+        reasons.append(
+            "received at least once: messages that were acknowledged right before the "
+            "receiver was killed may be delivered again, and stored twice"
+        )
+    elif transport.claims.redelivers:
         reasons.append(
             "received exactly once: unacknowledged messages are delivered again, and "
             "duplicates are dropped by their offset"
@@ -119,7 +132,7 @@ def offline_verdict(config: StreamConfig, backend: Backend, role: Role) -> Verdi
     factory = make(config)
     try:
         transport = (
-            transport_claims(factory) if isinstance(factory, ConsumerFactory) else None
+            transport_of(factory) if isinstance(factory, ConsumerFactory) else None
         )
         return end_verdict(config, factory.claims(), role, transport=transport)
     finally:

@@ -29,7 +29,7 @@ from streamfactory.spi.ddl import parse_ddl
 from streamfactory.wiring.config.guarantees import (
     check_guarantee,
     end_verdict,
-    transport_claims,
+    transport_of,
 )
 from streamfactory.wiring.core.canonical import canonical_schema, declared_schema
 from streamfactory.wiring.core.clock import Clock
@@ -135,7 +135,7 @@ class Source:
                 factory.pin(opening)
             self.factory = factory if wrap is None else wrap(factory)
             self.claims = self.factory.claims()
-            transport = transport_claims(factory)
+            transport = transport_of(factory)
         verdict = end_verdict(self.config, self.claims, Role.READ, transport=transport)
         self.guarantee = check_guarantee("source", verdict, [self.config])
         self.metadata = Metadata(

@@ -86,6 +86,7 @@ class MqttConsumerFactory(spi.ConsumerFactory):
     """Reads the sessions of a client id; holds their connections."""
 
     CLAIMS: ClassVar = spi.Claims(redelivers=True)
+    RENUMBERS = True
 
     def __init__(self, config: spi.StreamConfig) -> None:
         super().__init__(config)
