@@ -7,8 +7,8 @@ the average of each sensor in windows of ten minutes, as in `sensors.py`.
 
     MQTT=localhost:1883 python examples/mqtt_sensors.py
 
-Needs: a broker (Debian: mosquitto), pip install streamfactory-mqtt
-'streamfactory[json,spark]', and Java 17. Writes into a temporary folder.
+Needs: pip install streamfactory-mqtt 'streamfactory[json,spark]', Java 17, and a broker
+(Debian: mosquitto). Writes into a temporary folder.
 """
 
 from __future__ import annotations

@@ -71,4 +71,5 @@ def test_rows_that_are_written_again_wait_by_their_bytes(
     written = pq.ParquetFile(tmp_path / file.path)
     assert written.metadata.num_row_groups > 1
     assert written.read()["id"].to_pylist() == list(range(1, 500_000))
-    assert [one.name for one in tmp_path.iterdir()] == [file.path]
+    files = [one for one in tmp_path.rglob("*") if one.is_file()]
+    assert files == [tmp_path / file.path]
