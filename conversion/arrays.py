@@ -38,7 +38,7 @@ def unshared(rows: pa.RecordBatch, *, foreign: bool = False) -> pa.RecordBatch:
     """
     if not foreign and not any(_is_mutable(column) for column in rows.columns):
         return rows
-    if rows.get_total_buffer_size() <= 2 * memory_bytes(rows):
+    if rows.get_total_buffer_size() <= 2 * pa.ipc.get_record_batch_size(rows):
         return rows.copy_to(pa.default_cpu_memory_manager())
     # A slice: the whole would be copied. A message has its rows only.
     sink = pa.BufferOutputStream()

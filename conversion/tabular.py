@@ -51,7 +51,8 @@ def rows_of(data: object) -> Rows:
     """
     found = _arrow_rows(data)
     if found is not None:
-        return found._replace(inferred=_objects_of(data))
+        inferred = _objects_of(data)
+        return found._replace(inferred=inferred) if inferred else found
     names = getattr(getattr(data, "dtype", None), "names", None)
     if names is not None:  # a structured array of numpy
         return _table_rows({name: data[name] for name in names})  # type: ignore[index]
