@@ -89,7 +89,11 @@ class TopicAdmin:
         self._refuse("grow")
 
     def truncate(self, topic: str, before: Mapping[int, int]) -> None:
-        """Delete the messages before these offsets, by partition; exclusive."""
+        """Delete the messages before these offsets, by partition; exclusive.
+
+        Where a write is kept as a whole, as in a snapshot of a table, all of the one
+        that has the offset stays.
+        """
         self._refuse("truncate")
 
     def retain(self, topic: str, hold: Mapping[int, int]) -> None:
