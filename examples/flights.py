@@ -58,7 +58,7 @@ def main() -> None:
     print(f"a picture to open       {PICTURE.relative_to(ROOT)}")
     print(f"all of it               {time.monotonic() - began:.0f} s")
     print("\nnext, from this folder:")
-    print("  .venv/bin/streamfactory tail delays --from earliest --no-follow -n 5")
+    print("  .venv/bin/streamfactory tail delays -n 5 --no-follow")
     print("  .venv/bin/streamfactory checkpoint lag delays")
     if not same:
         raise SystemExit(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -48,3 +49,18 @@ def test_the_main_job_continues_after_a_kill(job: list[str], tmp_path: Path) -> 
     assert "60,142 sums by carrier and hour, the same as by pyarrow" in said
     picture = ET.parse(tmp_path / ".run" / "delays.svg")
     assert picture.getroot().tag.endswith("svg")
+    _, _, following = said.partition("next, from this folder:\n")
+    commands = [shlex.split(line) for line in following.splitlines()]
+    assert len(commands) == 2
+    for program, *words in commands:
+        assert program == ".venv/bin/streamfactory"
+        done = subprocess.run(
+            [sys.executable, "-m", "streamfactory", *words],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout
