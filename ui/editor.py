@@ -36,7 +36,6 @@ from streamfactory.ui.editing.files import (
     SUFFIX,
     Changed,
     Folder,
-    file_name,
     plain_lines,
 )
 from streamfactory.ui.editing.forms import filled, groups_of, others_of
@@ -116,7 +115,7 @@ def index() -> str:
 def new() -> str | tuple[str, int]:
     """A new definition, which is not saved yet."""
     kind, name = _kind(request.args), request.args.get("name", "").strip()
-    file_name(name)
+    folder_of(kind).file_name(name)
     if kind == "pipeline":
         path = folder_of(kind).path / _NEW
         text = with_values(path, _PIPELINE, {"name": name}, {}, {})
@@ -302,11 +301,11 @@ def _answer(asked: Editing, refused: list[str]) -> str | tuple[str, int] | Respo
         raise MisuseError(msg, remedy="go back, and change something")
     new = asked.file
     if not new:
-        new = file_name(draft.name)
+        new = asked.folder.file_name(draft.name)
     elif (
         asked.file.removesuffix(SUFFIX) == draft_of(asked.kind, asked.path, before).name
     ):
-        new = file_name(draft.name)  # it is named as what it defines
+        new = asked.folder.file_name(draft.name)  # it is named as what it defines
     if new != asked.file and new in asked.folder.names():
         msg = f"a file {new!r} is in {str(asked.folder.path)!r} already"
         raise MisuseError(msg, remedy="choose another name")

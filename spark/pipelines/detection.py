@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 PIPELINES: Final = "pipelines"
 """The folder beside the catalogue's in which pipelines are found."""
+TESTS: Final = ".test.toml"
+"""How the file of a pipeline's tests ends, after the name of the pipeline's file."""
 
 
 def pipeline_path(target: str) -> str:

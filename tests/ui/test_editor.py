@@ -329,6 +329,16 @@ def test_a_pipeline_is_written_as_text_with_problems_at_their_lines(
         assert "are not changed in the pages" in shown
 
 
+def test_tests_of_pipelines_are_no_pipelines(person: Editor, small: World) -> None:
+    (small.folder / "configs" / "pipelines").mkdir(exist_ok=True)
+    (small.folder / "configs" / "pipelines" / "daily.test.toml").write_text("")
+    assert "daily.test" not in person.get("/edit/")
+    asked = {"kind": "pipeline", "file": "daily.test.toml"}
+    assert person.client.get("/edit/file", **asked).status_code == 404
+    asked = {"kind": "pipeline", "name": "daily.test"}
+    assert person.client.get("/edit/new", **asked).status_code == 400
+
+
 # --- attacks ----------------------------------------------------------------------
 
 

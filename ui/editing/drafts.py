@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from streamfactory.spark.pipelines.checking import check_draft
 from streamfactory.spark.pipelines.definition import parse_pipeline
-from streamfactory.spark.pipelines.detection import PIPELINES, is_pipeline_body
+from streamfactory.spark.pipelines.detection import PIPELINES, TESTS, is_pipeline_body
 from streamfactory.spi import ConfigError, Problem, StreamError
 from streamfactory.ui.catalogue import catalogue
 from streamfactory.ui.editing.files import SUFFIX, Folder
@@ -84,7 +84,9 @@ class Draft:
 def folder_of(kind: str) -> Folder:
     """Where definitions of a kind are."""
     place = catalogue().folder
-    return Folder(place if kind == "stream" else place.parent / PIPELINES)
+    if kind == "stream":
+        return Folder(place)
+    return Folder(place.parent / PIPELINES, TESTS)
 
 
 def draft_of(kind: str, path: Path, text: str) -> Draft:

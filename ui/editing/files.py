@@ -1,7 +1,7 @@
 """The files of definitions that the pages change: read, compared, replaced atomically.
 
 A name that a client sends is compared with the names in the folder. A new file has a
-name that `file_name` made.
+name that `Folder.file_name` made.
 """
 
 from __future__ import annotations
@@ -54,28 +54,17 @@ class Changed(ConfigError):
     """A file is not as it was when the change of it was shown."""
 
 
-def file_name(name: str) -> str:
-    """The name of the file of a new definition.
-
-    Raises:
-        MisuseError: misuse; the name is none of a stream, or of a file.
-    """
-    what = name_problem(name)
-    if what is None and name.startswith("."):
-        what = "begins with a dot, as temporary files do"
-    if what is None and len(name.encode("utf-8", "replace")) > _LONGEST_NAME:
-        what = f"has more than {_LONGEST_NAME} bytes"
-    if what is not None:
-        msg = f"the name {name[:80]!r} {what}"
-        raise MisuseError(msg, remedy="use letters, digits, - and _")
-    return f"{name}{SUFFIX}"
-
-
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A folder of definitions."""
+    """A folder of definitions.
+
+    Args:
+        path: The folder.
+        others: How the names of other files end, which have no definitions.
+    """
 
     path: Path
+    others: str | None = None
 
     def names(self) -> list[str]:
         """The files that can be changed here, sorted.
@@ -93,8 +82,29 @@ class Folder:
         return sorted(
             name
             for name in listed
-            if name.lower().endswith(SUFFIX) and not name.startswith(".")
+            if name.lower().endswith(SUFFIX)
+            and not name.startswith(".")
+            and not self._is_other(name)
         )
+
+    def file_name(self, name: str) -> str:
+        """The name of the file of a new definition.
+
+        Raises:
+            MisuseError: misuse; the name is none of a stream, or of a file.
+        """
+        what = name_problem(name)
+        if what is None and name.startswith("."):
+            what = "begins with a dot, as temporary files do"
+        if what is None and len(name.encode("utf-8", "replace")) > _LONGEST_NAME:
+            what = f"has more than {_LONGEST_NAME} bytes"
+        file = f"{name}{SUFFIX}"
+        if what is None and self._is_other(file):
+            what = f"is that of a file *{self.others}, which defines nothing"
+        if what is not None:
+            msg = f"the name {name[:80]!r} {what}"
+            raise MisuseError(msg, remedy="use letters, digits, - and _")
+        return file
 
     def read_only(self) -> str | None:
         """Why no file can be changed; None if that is possible."""
@@ -139,7 +149,7 @@ class Folder:
         return Content(plain_lines(text), digest_of(content), newline, mode)
 
     def create(self, name: str, text: str) -> str:
-        """Create a file of `file_name`; returns its digest.
+        """Create a file with a name of `file_name`; returns its digest.
 
         Raises:
             Changed: config; there is one of that name.
@@ -196,6 +206,9 @@ class Folder:
             msg = f"the file {name!r} was changed meanwhile"
             raise Changed(msg, remedy="go back, and look again")
         return found
+
+    def _is_other(self, name: str) -> bool:
+        return self.others is not None and name.lower().endswith(self.others)
 
     @contextmanager
     def _guard(self, name: str, digest: str) -> Iterator[None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from streamfactory.spark.pipelines.detection import TESTS
 from streamfactory.spi import Problem
 from streamfactory.spi.arrowjson import parse_schema
 from streamfactory.wiring.config.documents import open_document, read_toml
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from streamfactory.spark.pipelines.model import Pipeline
     from streamfactory.wiring.config.documents import Document
 
-ENDING: Final = ".test.toml"
-"""What follows the name of the pipeline's file in that of its tests."""
 _TOP: Final = ("schemas", "tests")
 _KEYS: Final = ("name", "given", "expect", "key", "fails")
 
@@ -81,7 +80,7 @@ class Suite:
 
 def tests_of(pipeline: Path) -> Path:
     """The file of a pipeline's tests, which may not exist."""
-    return pipeline.with_name(pipeline.stem + ENDING)
+    return pipeline.with_name(pipeline.stem + TESTS)
 
 
 def read_suite(path: Path, pipeline: Pipeline) -> Suite:
