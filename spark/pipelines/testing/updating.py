@@ -11,7 +11,7 @@ from streamfactory.spark.pipelines.testing.rows import (
     file_text,
     toml_text,
 )
-from streamfactory.spi import MisuseError
+from streamfactory.spi import MisuseError, StorageFailed
 from streamfactory.wiring.config.documents import open_document, read_toml
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def update(path: Path, results: Iterable[Result]) -> list[Path]:
         MisuseError: misuse; expected rows cannot be replaced: their number of batches
             or their place in the file is another one.
         SchemaMismatch: permanent; a value has no text.
+        StorageFailed: permanent; a file cannot be written.
     """
     files: dict[Path, str] = {}
     inline: dict[tuple[int, str], str] = {}
@@ -55,7 +56,11 @@ def update(path: Path, results: Iterable[Result]) -> list[Path]:
     if inline:
         files[path] = _edited(path, inline)
     for file, text in files.items():
-        file.write_text(text, encoding="utf-8")
+        try:
+            file.write_text(text, encoding="utf-8")
+        except OSError as error:
+            msg = f"{file} cannot be written: {error.strerror}"
+            raise StorageFailed(msg, remedy="make it writable, and repeat") from error
     return [*files]
 
 
