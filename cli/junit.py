@@ -48,9 +48,8 @@ def write_junit(path: Path, results: Sequence[tuple[Tested, Result]]) -> None:
         ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
     except OSError as error:
         msg = f"{path} cannot be written: {error.strerror}"
-        raise StorageFailed(
-            msg, remedy="create its folder, or name another file"
-        ) from (error)
+        remedy = "create its folder, or name another file"
+        raise StorageFailed(msg, remedy=remedy) from error
 
 
 def _counts(results: Sequence[Result]) -> dict[str, str]:

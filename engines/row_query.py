@@ -7,7 +7,7 @@ needs more than a row, or gives another answer later, is refused before rows are
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, final
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from streamfactory.conversion.conform import empty_rows
 from streamfactory.engines.installing import load
 from streamfactory.spi import MisuseError, SchemaMismatch
 from streamfactory.spi.causes import first_line
+from streamfactory.wiring.core.bounded import Hung, bounded
 
 if TYPE_CHECKING:
     from datafusion import SessionContext
@@ -42,7 +43,10 @@ _BRACKETS: Final = re.compile(
 """Brackets, and the texts and comments that are none."""
 _DEEPEST: Final = 40
 """DataFusion 55 refuses 50 levels, but tries each of some forms, such as CAST, in two
-ways before: that takes years."""
+ways before: that takes years. Refused at once, it keeps no core busy."""
+_SECONDS: Final = 20.0
+"""For the planning, which takes milliseconds. Some forms, such as ROW and POSITION,
+take minutes at 20 levels, and texts of some dialects hide brackets."""
 _NAMES: Final = {
     "Aggregate": "an aggregate or GROUP BY",
     "Distinct": "DISTINCT",
@@ -94,7 +98,11 @@ class RowQuery:
         self._view = filtered if viewed else None
         self._context = _context()
         try:
-            planned = self._planned(empty_rows(schema))
+            planning = partial(self._planned, empty_rows(schema))
+            planned = bounded("planning of the query", _SECONDS, planning)
+        except Hung as error:
+            msg = f"the query is nested too deeply: not planned within {_SECONDS:g} s"
+            raise MisuseError(msg, remedy=_REMEDY) from error
         except Exception as error:
             reason = first_line(error)
             if "RecursionLimitExceeded" in reason:

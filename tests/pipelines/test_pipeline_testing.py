@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import tomllib
 import xml.etree.ElementTree as ET
@@ -14,7 +15,7 @@ import pytest
 from streamfactory.cli.junit import write_junit
 from streamfactory.cli.testing import _lines
 from streamfactory.spark.pipelines.definition import read_pipeline
-from streamfactory.spark.pipelines.testing.cases import Rows, read_suite
+from streamfactory.spark.pipelines.testing.cases import Case, Expected, Rows, read_suite
 from streamfactory.spark.pipelines.testing.differences import difference
 from streamfactory.spark.pipelines.testing.rows import (
     expected_rows,
@@ -22,6 +23,7 @@ from streamfactory.spark.pipelines.testing.rows import (
     given_rows,
     toml_text,
 )
+from streamfactory.spark.pipelines.testing.running import Compared, Result
 from streamfactory.spark.pipelines.testing.suites import Suites
 from streamfactory.spark.pipelines.testing.updating import update
 from streamfactory.spi import ConfigError, MisuseError, SchemaMismatch, StreamError
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
     from tests.pipelines.conftest import Works
-
-    from streamfactory.spark.pipelines.testing.running import Result
 
 TYPED = pa.schema(
     [
@@ -102,6 +102,40 @@ def test_rows_that_do_not_fit_are_refused_with_their_place(tmp_path: Path) -> No
         expected_rows(Rows(path, (), ""), TYPED)
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b'{"id": 1,\n', "line 1, row 1.* not JSON"),
+        (b'{"id": 1, "tags": ["\xff"]}\n', "row 1.* not UTF-8"),
+        (b"5\n", "row 1.* expected `object`"),
+    ],
+)
+def test_lines_that_are_no_rows_are_refused_with_their_place(
+    tmp_path: Path, text: bytes, words: str
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(text)
+    for read in (given_rows, expected_rows):
+        with pytest.raises(StreamError, match=words):
+            read(Rows(path, (), ""), TYPED)
+
+
+def test_a_line_feed_alone_ends_a_row_also_of_a_compressed_file(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl.gz"
+    text = '\ufeff{"tags": ["a\u2028b\x85"]}\r\n\n{"id": 1}\n'
+    path.write_bytes(gzip.compress(text.encode()))
+    rows = expected_rows(Rows(path, (), ""), TYPED)
+    first, second = {"id": None, "tags": ["a\u2028b\x85"]}, {"id": 1, "tags": None}
+    assert rows.to_pylist() == [first, second]
+
+
+def test_numbers_of_toml_that_json_lacks_are_values() -> None:
+    found = tomllib.loads("x = [nan, inf, -inf]")["x"]
+    rows = given_rows(inline(*({"inner": {"x": one}} for one in found)), TYPED)
+    values = [row["inner"]["x"] for row in rows.to_pylist()]
+    assert str(values) == "[nan, inf, -inf]"
+
+
 def test_columns_that_no_expected_row_has_are_not_compared() -> None:
     rows = expected_rows(inline({"id": 1}, {"id": None, "ok": True}), TYPED)
     assert rows.column_names == ["id", "ok"]
@@ -139,8 +173,30 @@ def test_a_difference_shows_rows_that_belong_together() -> None:
     assert [*keyed.lines()] == ["id 1: n is 7, expected 1, x is 0.0, expected 0.5"]
     keyed = difference(table((1, 1, 0.5), (1, 2, 0.5)), table((1, 7, 0.0)), ["id"])
     assert str(keyed) == "1 differ, 1 missing"
+    signs = difference(table((1, 1, 0.0)), table((1, 1, -0.0)))
+    assert signs is not None
+    assert [*signs.lines()] == ["id 1, n 1: x is -0.0, expected 0.0"]
     several = difference(table((1, 1, 0.5)), table((1, 2, 1.5)))
     assert str(several) == "1 missing, 1 unexpected"
+
+
+def result_of(expected: Expected, found: pa.Table) -> Result:
+    """The result of the first test of a file, which has this as all rows."""
+    wanted = expected_rows(expected.batches[0], found.schema)
+    unlike = difference(wanted, found)
+    assert unlike is not None
+    case = Case(0, "x", {}, (expected,), None, "")
+    return Result(case, (Compared(expected, (found,), {0: unlike}),), None, 0.0)
+
+
+def test_an_update_changes_nothing_but_expected_rows(tmp_path: Path) -> None:
+    path = tmp_path / "p.test.toml"
+    before = '[[tests]]\nname = "\u2028\x85"\ngiven.input = [{ x = nan }]\n'
+    path.write_text(before + "expect.out = [{ n = 1 }]\nkey.out = 'n'\n")
+    expected = Expected("out", "out", (inline({"n": 1}),), True, (), "")
+    assert update(path, [result_of(expected, pa.table({"n": [2]}))]) == [path]
+    after = "expect.out = [\n  { n = 2 },\n]\nkey.out = 'n'\n"
+    assert path.read_text() == before + after
 
 
 TEXT = """

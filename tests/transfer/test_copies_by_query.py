@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import streamfactory
+from streamfactory.engines import row_query
 from streamfactory.engines.row_query import RowQuery
 from streamfactory.spi import MisuseError, SchemaMismatch
 from streamfactory.transfer.copies import open_copy
@@ -162,6 +163,14 @@ def test_a_query_that_is_no_function_of_a_row_is_refused(sql: str, cause: str) -
     with pytest.raises(MisuseError) as caught:
         RowQuery(SCHEMA, sql=sql)
     assert cause in str(caught.value)
+
+
+def test_planning_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_query, "_SECONDS", 0.0)
+    # Takes seconds, and three times as long with each further level.
+    sql = f"select {'position(' * 13}id as as"
+    with pytest.raises(MisuseError, match="nested too deeply: not planned within"):
+        RowQuery(SCHEMA, sql=sql)
 
 
 def test_brackets_in_texts_and_comments_do_not_nest() -> None:

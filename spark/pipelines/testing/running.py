@@ -20,7 +20,7 @@ from py4j.protocol import Py4JError
 from pyarrow import parquet
 from pyspark.errors import PySparkException
 
-from streamfactory.spark.failures import describe_failure
+from streamfactory.spark.failures import describe_failure, words_of
 from streamfactory.spark.pipelines.functions import rows_of
 from streamfactory.spark.pipelines.sql import (
     distinct,
@@ -156,7 +156,11 @@ class Runner:
 
     def _schema(self, name: str) -> pa.Schema:
         if name not in self._schemas:
-            self._schemas[name] = arrow_schema(self._analysis.schemas[name])
+            try:
+                self._schemas[name] = arrow_schema(self._analysis.schemas[name])
+            except PySparkException as error:  # such as an interval of months
+                msg = f"the rows of {name!r} cannot be compared: {words_of(error)}"
+                raise ConfigError(msg, remedy="expect those of another step") from error
         return self._schemas[name]
 
     def _problem(self, key: str, rows: Rows, of: str | Expected) -> Iterator[Problem]:

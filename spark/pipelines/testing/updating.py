@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import tomllib
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from streamfactory.spark.pipelines.testing.rows import (
     file_text,
     toml_text,
 )
-from streamfactory.spi import MisuseError
+from streamfactory.spi import MisuseError, StorageFailed
 from streamfactory.wiring.config.documents import open_document, read_toml
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def update(path: Path, results: Iterable[Result]) -> list[Path]:
         MisuseError: misuse; expected rows cannot be replaced: their number of batches
             or their place in the file is another one.
         SchemaMismatch: permanent; a value has no text.
+        StorageFailed: permanent; a file cannot be written.
     """
     files: dict[Path, str] = {}
     inline: dict[tuple[int, str], str] = {}
@@ -54,7 +56,11 @@ def update(path: Path, results: Iterable[Result]) -> list[Path]:
     if inline:
         files[path] = _edited(path, inline)
     for file, text in files.items():
-        file.write_text(text, encoding="utf-8")
+        try:
+            file.write_text(text, encoding="utf-8")
+        except OSError as error:
+            msg = f"{file} cannot be written: {error.strerror}"
+            raise StorageFailed(msg, remedy="make it writable, and repeat") from error
     return [*files]
 
 
@@ -90,7 +96,7 @@ def _edited(path: Path, values: dict[tuple[int, str], str]) -> str:
     """The text of a file of tests with other values of ``expect.NAME``."""
     document = open_document(path)
     wanted = read_toml(document)
-    lines = document.text.splitlines(keepends=True)
+    lines = [*io.StringIO(document.text)]  # only a line feed ends a line of TOML
     places = {
         document.lines.get(f"/tests/{number}/expect/{name}"): (number, name)
         for number, name in values
@@ -104,7 +110,7 @@ def _edited(path: Path, values: dict[tuple[int, str], str]) -> str:
         if line is not None:
             _replace(lines, line - 1, value)
     text = "".join(lines)
-    if _parsed(text) != wanted:
+    if repr(_parsed(text)) != repr(wanted):  # as text: NaN is not equal to itself
         msg = f"{path}: the place of expected rows was not found"
         remedy = "write expect.NAME = [...] on lines of its own, below [[tests]]"
         raise MisuseError(msg, remedy=remedy)
