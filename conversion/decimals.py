@@ -6,8 +6,8 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from streamfactory.spi.computing import pc
 from streamfactory.spi.soundness.schemas import most_digits
 
 _NEAR: Final = 1e-9

@@ -103,7 +103,7 @@ class DataFile:
             return
         if columns is not None:
             known = set(self.schema.names)
-            columns = [n for n in columns if n.partition(".")[0] in known]
+            columns = [n for n in columns if n in known or n.partition(".")[0] in known]
             if not columns:
                 yield from _no_columns(self.count, skip, most)
                 return

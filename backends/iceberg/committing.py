@@ -45,7 +45,11 @@ from streamfactory.backends.iceberg.partitions import (
 )
 from streamfactory.backends.iceberg.schemas import arrow_schema
 from streamfactory.backends.iceberg.table import IcebergTable
-from streamfactory.backends.iceberg.types import iceberg_schema, iceberg_type
+from streamfactory.backends.iceberg.types import (
+    checking_names,
+    iceberg_schema,
+    iceberg_type,
+)
 from streamfactory.tables import Kept, Piece, TableFiles
 from streamfactory.tables.committing import tries
 from streamfactory.tables.markers import Marker
@@ -139,7 +143,7 @@ class WritableIcebergTable(WritableTable):
     def evolve(self, seen: Seen, steps: Sequence[Step]) -> bool:
         assert isinstance(seen, IcebergSeen)
         transaction = _unretried(seen.table).transaction()
-        with transaction.update_schema() as update:
+        with checking_names(), transaction.update_schema() as update:
             for step in steps:
                 change = update.add_column if step.is_added else update.update_column
                 change(step.path, iceberg_type(step.field, ""))

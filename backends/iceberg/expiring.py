@@ -60,11 +60,14 @@ def files_of_expired(
     numbers = {one.snapshot_id for one in expired}
     left = [one for one in metadata.snapshots if one.snapshot_id not in numbers]
     changing = {one.snapshot_id for one in left if not is_compaction(one)}
-    kept = {path for one in left for path in _files(files, metadata, one, changing)}
+    read: set[str] = set()
+    kept = {
+        path for one in left for path in _files(files, metadata, one, changing, read)
+    }
     found: set[str] = set()
     for one in expired:
         with suppress(DataLossError):  # its files were removed before
-            found.update(_files(files, metadata, one, None))
+            found.update(_files(files, metadata, one, None, read))
     return {path_below(metadata.location, path) for path in found - kept}
 
 
@@ -73,11 +76,18 @@ def _files(
     metadata: TableMetadata,
     snapshot: Snapshot,
     changing: Collection[int] | None,
+    read: set[str],
 ) -> Iterable[str]:
-    """The files of a snapshot, and those that one of some snapshots removed; or all."""
+    """The files of a snapshot, and those that one of some snapshots removed; or all.
+
+    Without those of manifests that were read: snapshots share most of theirs.
+    """
     yield snapshot.manifest_list
     for manifest in files.manifests(snapshot, metadata.location):
         yield manifest.manifest_path
+        if manifest.manifest_path in read:
+            continue
+        read.add(manifest.manifest_path)
         for entry in files.entries(manifest, metadata.location):
             is_removed = entry.status is ManifestEntryStatus.DELETED
             if not is_removed or changing is None or entry.snapshot_id in changing:

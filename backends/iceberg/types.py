@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +30,7 @@ from pyiceberg.types import (
 )
 
 from streamfactory.spi import SchemaMismatch
+from streamfactory.spi.causes import first_line
 from streamfactory.tables.columns import lacks_type
 
 if TYPE_CHECKING:
@@ -60,7 +62,24 @@ def iceberg_schema(schema: pa.Schema) -> Schema:
         SchemaMismatch: permanent; Iceberg lacks the type of a column, or allows no
             column of its name.
     """
-    return Schema(*_fields(schema, "", count(1)))
+    fields = _fields(schema, "", count(1))
+    with checking_names():
+        return Schema(*fields)
+
+
+@contextmanager
+def checking_names() -> Iterator[None]:
+    """Refuse columns whose dotted paths are not distinct: ``a.b`` beside ``a``.
+
+    Raises:
+        SchemaMismatch: permanent.
+    """
+    try:
+        yield
+    except ValueError as error:
+        what = f"an Iceberg table cannot have these columns: {first_line(error)}"
+        remedy = "rename columns that have a dot in their names"
+        raise SchemaMismatch(what, remedy=remedy) from error
 
 
 def iceberg_type(field: pa.Field, parent: str) -> IcebergType:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _FEW: Final = 100
-_LONG: Final = r"[:,\[]\s*-?[1-9][0-9]{38,}\s*[,}\]]"
+_LONG: Final = r'(?s)^(?:[^"]|"(?:[^"\\]|\\.)*")*[:,\[]\s*-?[1-9][0-9]{38,}\s*[,}\]]'
+"""An integer of more than 38 digits; not in text, which is skipped as a whole."""
 _OBJECTS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 

@@ -416,6 +416,8 @@ def test_integers_of_more_digits_than_a_type_keeps_are_not_guessed() -> None:
             inferred(message.encode())
     assert inferred(f'{{"n":{long[1:]}}}'.encode()) == "n decimal(38,0)"
     assert inferred(f'{{"n":1e60,"t":"{long}"}}'.encode()) == "n double, t string"
+    for text in (f"[{long}]", rf"\"id\": {long}, x"):
+        assert inferred(f'{{"t":"{text}"}}'.encode()) == "t string"
 
 
 def test_a_schema_fits_the_good_messages_of_a_sample() -> None:

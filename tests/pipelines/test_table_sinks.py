@@ -1,12 +1,14 @@
-"""Tables as sinks of pipelines, by connectors of Spark."""
+"""Tables as sinks of pipelines: by connectors of Spark, and as streams."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pyarrow.dataset as ds
 import pytest
 from tests.pipelines.conftest import SINK
+from tests.tables.lakes import ID, DeltaLake
 
 from streamfactory.spark.pipelines.checking import check_draft
 from streamfactory.spark.pipelines.definition import read_pipeline
@@ -85,3 +87,25 @@ def test_tables_that_record_epochs_are_exactly_once_and_less_is_refused(
         "iceberg": Guarantee.EXACTLY_ONCE,
         "parquet": Guarantee.AT_LEAST_ONCE,
     }
+
+
+@pytest.mark.long("three runs of a pipeline")
+def test_a_stream_of_a_table_evolves_and_a_repeated_batch_is_written_once(
+    spark: SparkSession, works: Works
+) -> None:
+    rows, lake = works.topic("in"), DeltaLake(works.folder / "lake")
+    lake.create(ID)
+    properties = {**lake.config, "schema.contract": "evolve"}
+    out = {"name": "out", "properties": properties}
+    (works.folder / "configs" / "streams" / "out.json").write_text(json.dumps(out))
+    for number, more in ((1, ""), (2, ", 'b', 1")):
+        rows.write(id=[number])
+        sql = f"select id, named_struct('a', id{more}) as o from input"
+        step = f'[[steps]]\nid = "wide"\nsql = "{sql}"\n'
+        works.succeed(spark, works.pipeline(step + SINK))
+    works.forget_commit()
+    works.succeed(spark, works.folder / "p.toml")
+    assert sorted(lake.rows(), key=lambda row: row["id"]) == [
+        {"id": 1, "o": {"a": 1, "b": None}},
+        {"id": 2, "o": {"a": 2, "b": 1}},
+    ]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from tests.proving.triggers import start_available_now
+from tests.tables.lakes import ID, DeltaLake, IcebergLake
 
 from streamfactory.spark import save
 from streamfactory.spi import SchemaMismatch
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
     from tests.proving.sessions import Topic
+    from tests.tables.lakes import Lake
 
 VARIANT = "parse_json('{\"a\": 1}')"
 VARIANTS = {
@@ -86,3 +88,26 @@ def test_a_field_within_a_column_that_the_topic_lacks_is_refused(
         append(frame, topic)
     assert f"column {path!r}" in str(caught.value)
     assert topic.rows() == rows
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [DeltaLake, pytest.param(IcebergLake, marks=pytest.mark.long("as of Delta"))],
+)
+def test_tasks_add_the_columns_that_a_table_lacks(
+    spark: SparkSession, kind: type[Lake], tmp_path: Path
+) -> None:
+    lake = kind(tmp_path / "lake")
+    lake.create(ID)
+    options = {**lake.config, "schema.contract": "evolve"}
+    for first, columns in (
+        (0, ["id", "named_struct('a', id) as o"]),
+        (2, ["named_struct('a', id, 'b', 'x') as o", "id"]),
+    ):
+        frame = spark.range(first, first + 2, 1, 2).selectExpr(*columns)
+        writer = frame.write.format("streamfactory").options(**options)
+        writer.mode("append").save()
+    assert sorted(lake.rows(), key=lambda row: row["id"]) == [
+        {"id": number, "o": {"a": number, "b": "x" if number > 1 else None}}
+        for number in range(4)
+    ]

@@ -12,6 +12,7 @@ from tests.tables.lakes import ID, IcebergLake
 
 import streamfactory
 from streamfactory.backends.iceberg import expiring
+from streamfactory.backends.iceberg.metadata import IcebergMetadata
 from streamfactory.spi import (
     ConfigError,
     CorruptData,
@@ -126,6 +127,20 @@ def test_queries_skip_files_by_the_bounds_of_their_columns(
         assert len(list(table.scan(row_filter="id > 2").plan_files())) == 1
         assert table.scan(row_filter="id > 2").to_arrow()["id"].to_pylist() == [7, 9]
         assert not list(table.scan(row_filter="id > 9").plan_files())
+
+
+@pytest.mark.parametrize(
+    "more", [{"a": {"b": 1}, "a.b": 2}, {"a.b": 2}], ids=["created", "evolved"]
+)
+def test_columns_whose_paths_are_the_same_are_refused(
+    more: dict[str, Any], lake: IcebergLake
+) -> None:
+    with lake.sink(**{"schema.contract": "evolve"}) as sink:
+        if "a" not in more:
+            sink.put([{"a": {"b": 1}}])
+        with pytest.raises(SchemaMismatch, match=r"a\.b") as caught:
+            sink.put([more])
+    assert "rename" in str(caught.value)
 
 
 # --- others commit meanwhile ----------------------------------------------------------
@@ -297,6 +312,25 @@ def test_snapshots_before_a_reader_are_expired_with_their_files(
         assert all((one.sequence_number or 0) >= 6 for one in table.snapshots())
     for path in (lake.folder / "shop" / "orders" / "metadata").glob("*.avro"):
         assert str(path) in used_metadata(lake)
+
+
+def test_an_expiry_reads_each_manifest_once(
+    lake: IcebergLake, sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(4):
+        sink.put({"id": [number]})
+    behind, read = position_behind(lake), []
+    real = IcebergMetadata.entries
+
+    def counted(files: IcebergMetadata, manifest: Any, location: str) -> Any:
+        read.append(manifest.manifest_path)
+        return real(files, manifest, location)
+
+    monkeypatch.setattr(IcebergMetadata, "entries", counted)
+    with open_admin(lake.config) as admin:
+        admin.truncate({0: next(iter(behind.values()))})
+    assert len({*read}) == 4
+    assert len(read) == 4
 
 
 def used_metadata(lake: IcebergLake) -> str:

@@ -292,6 +292,31 @@ def test_changes_are_not_appended_as_rows(sink: Sink) -> None:
         sink.put({"id": [1], "_change": ["delete"]})
 
 
+def test_a_column_whose_name_has_a_dot_is_read(lake: Lake, sink: Sink) -> None:
+    row = {"id": 1, "a.b": 5, "c.d": {"e": 6}}
+    sink.put([row])
+    with streamfactory.open(lake.config, follow=False) as stream:
+        rows = stream.to_reader().read_all().select([*row])
+    assert rows.to_pylist() == lake.rows() == [row]
+
+
+def test_required_fields_may_be_null_where_their_struct_is(
+    lake: Lake, sink: Sink
+) -> None:
+    inner = pa.struct([pa.field("y", pa.int64(), nullable=False)])
+    outer = pa.struct([pa.field("x", inner, nullable=False), ("z", pa.string())])
+    sink.put(pa.table({"id": [1], "o": pa.array([{"x": {"y": 1}}], outer)}))
+    sink.put({"id": [2]})
+    null = pa.nulls(2, outer).slice(1)
+    rows = pa.table({"id": pa.array([3]), "o": null})
+    sink.put(rows)
+    assert sorted(lake.rows(), key=lambda row: row["id"]) == [
+        {"id": 1, "o": {"x": {"y": 1}, "z": None}},
+        {"id": 2, "o": None},
+        {"id": 3, "o": None},
+    ]
+
+
 # --- everything that writes -----------------------------------------------------------
 
 
