@@ -56,6 +56,8 @@ editor = Blueprint("editor", __name__, url_prefix="/edit")
 _NEW: Final = "new"
 """The name of the file of a definition that has none yet, in messages."""
 _MOST_TOPICS: Final = 1000
+_MOST_PROBLEMS: Final = 100
+"""Problems of a text that a page shows."""
 _LOOKED_UP: Final = ("configuration", "partitions", "lags", "facts")
 _PIPELINE: Final = """\
 name = ""
@@ -204,11 +206,11 @@ def undo() -> Response:
 def change_page() -> str:
     """A change before it is made: the difference, who is affected, and a check."""
     change = shown_before(request.args.get("change", ""), ShownEdit)
-    answer, remarks = None, tuple[Remark, ...]()
+    answer, problems = None, list[Remark]()
     folder = folder_of(change.kind)
     if change.new:
         draft = draft_of(change.kind, folder.path / change.new, change.after)
-        remarks = draft.remarks
+        problems = draft.problems
         if draft.definition is not None and draft.valid:
             answer = site().lookups.ask(
                 ("try out", change.key), partial(try_out, draft.definition), large=True
@@ -222,7 +224,8 @@ def change_page() -> str:
         folder=folder,
         lines=difference(change.before, change.after),
         users=_users(change, sorted(names)),
-        remarks=remarks,
+        problems=problems[:_MOST_PROBLEMS],
+        count=len(problems),
         answer=answer,
     )
 
@@ -326,14 +329,22 @@ def _page(
     asked: Editing, draft: Draft | None = None, refused: list[str] | None = None
 ) -> tuple[str, int]:
     found = draft or draft_of(asked.kind, asked.path, asked.text)
+    groups = groups_of(found)
+    shown = found.problems[:_MOST_PROBLEMS]
+    by_line: dict[int | None, list[Remark]] = {}
+    for one in shown:
+        by_line.setdefault(one.line, []).append(one)
     return render_template(
         "edit_file.html",
         asked=asked,
         draft=found,
         refused=refused or [],
-        groups=groups_of(found),
-        others=others_of(found),
+        groups=groups,
+        others=others_of(found, groups),
         read_only=asked.folder.read_only(),
+        problems=shown,
+        count=len(found.problems),
+        by_line=by_line,
         numbered=list(enumerate(asked.text.split("\n"), start=1)),
     ), 200
 

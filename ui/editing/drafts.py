@@ -44,11 +44,6 @@ class Remark:
     text: str
     line: int | None
 
-    @property
-    def place(self) -> int:
-        """The order on a page: those without a line come first."""
-        return self.line or 0
-
 
 @dataclass(frozen=True, slots=True)
 class OptionSet:
@@ -79,6 +74,12 @@ class Draft:
     def valid(self) -> bool:
         """Whether it may be saved."""
         return not any(one.level == "error" for one in self.remarks)
+
+    @property
+    def problems(self) -> list[Remark]:
+        """Errors and warnings, by line; those without a line come first."""
+        found = [one for one in self.remarks if one.level != "note"]
+        return sorted(found, key=lambda one: one.line or 0)
 
 
 def folder_of(kind: str) -> Folder:
