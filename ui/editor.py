@@ -180,9 +180,11 @@ def delete() -> Response:
     asked = _editing()
     content = asked.folder.read(asked.file)
     draft = draft_of(asked.kind, asked.path, content.text)
+    name = draft.name or asked.file.removesuffix(SUFFIX)
     change = ShownEdit(
         asked.kind,
-        draft.name or asked.file.removesuffix(SUFFIX),
+        name,
+        name,
         asked.file,
         "",
         content.text,
@@ -216,7 +218,7 @@ def change_page() -> str:
                 ("try out", change.key), partial(try_out, draft.definition), large=True
             )
             note([answer])
-    names = {change.name, _name_before(change)} - {""}
+    names = {change.name, change.former} - {""}
     return render_template(
         "edit_change.html",
         change=change,
@@ -235,7 +237,7 @@ def change() -> tuple[str, int] | Response:
     """Make a change that was shown."""
     asked = take(request.form.get("change", ""), ShownEdit)
     lookups = site().lookups
-    names = {asked.name, _name_before(asked)}
+    names = {asked.name, asked.former}
     keys = [(key, name) for key in _LOOKED_UP for name in names]
     folder = folder_of(asked.kind)
     keys += [("definition", str(folder.path / one)) for one in (asked.old, asked.new)]
@@ -304,18 +306,22 @@ def _answer(asked: Editing, refused: list[str]) -> str | tuple[str, int] | Respo
         msg = "the text is that of the file: there is nothing to save"
         raise MisuseError(msg, remedy="go back, and change something")
     new = asked.file
-    if not new:
-        new = file_name(draft.name)
-    elif (
-        asked.file.removesuffix(SUFFIX) == draft_of(asked.kind, asked.path, before).name
-    ):
+    former = draft_of(asked.kind, asked.path, before).name if new else ""
+    if asked.file.removesuffix(SUFFIX) == former:
         new = file_name(draft.name)  # it is named as what it defines
     if new != asked.file and new in asked.folder.names():
         msg = f"a file {new!r} is in {str(asked.folder.path)!r} already"
         raise MisuseError(msg, remedy="choose another name")
     return _show(
         ShownEdit(
-            asked.kind, draft.name, asked.file, new, before, asked.text, asked.digest
+            asked.kind,
+            draft.name,
+            former,
+            asked.file,
+            new,
+            before,
+            asked.text,
+            asked.digest,
         )
     )
 
@@ -372,16 +378,6 @@ def _title(change: ShownEdit) -> str:
     if change.old != change.new:
         return f"renamed from {change.old} to {change.new}"
     return f"saved as {change.new}"
-
-
-def _name_before(change: ShownEdit) -> str:
-    if not change.old:
-        return ""
-    try:
-        path = folder_of(change.kind).path / change.old
-        return draft_of(change.kind, path, change.before).name
-    except StreamError:
-        return ""
 
 
 def _users(change: ShownEdit, names: list[str]) -> list[str]:

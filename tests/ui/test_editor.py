@@ -20,7 +20,7 @@ from streamfactory.ui.app import create_app
 from streamfactory.ui.editing.applying import Edits
 from streamfactory.ui.editing.checking import difference
 from streamfactory.ui.editing.drafts import draft_of
-from streamfactory.ui.editing.files import digest_of
+from streamfactory.ui.editing.files import Folder, digest_of
 from streamfactory.ui.lookups import Lookups
 from streamfactory.ui.recording import Recorder
 from streamfactory.ui.site import Site
@@ -249,6 +249,12 @@ def test_a_stream_is_renamed_copied_deleted_and_restored(person: Editor) -> None
     key = person.edit("orders.toml", TEXT.replace('"orders"\ndesc', '"sales"\ndesc'))
     assert person.confirm(key) == (303, "/stream?name=sales")
     assert listed(folder) == ["sales.toml"]
+    back = person.plan("/edit/undo", {})
+    assert "stream orders?" in person.get("/edit/change", change=back)
+    assert person.confirm(back) == (303, "/stream?name=orders")
+    assert listed(folder) == ["orders.toml"]
+    again = person.plan("/edit/undo", {})
+    assert person.confirm(again) == (303, "/stream?name=sales")
     copy = person.opened(
         person.get("/edit/file", kind="stream", file="sales.toml", copy="1")
     )
@@ -274,15 +280,35 @@ def test_a_file_named_otherwise_keeps_its_name(person: Editor) -> None:
     assert listed(person.folder) == ["01.toml"]
 
 
-def test_permissions_and_line_ends_are_kept(person: Editor) -> None:
+@pytest.mark.parametrize("name", ["orders", "sales"])
+def test_permissions_and_line_ends_are_kept(person: Editor, name: str) -> None:
     path = person.folder / "orders.toml"
     path.write_bytes(TEXT.replace("\n", "\r\n").encode())
     path.chmod(0o640)
-    key = person.edit("orders.toml", TEXT.replace("partitions = 4", "partitions = 5"))
-    assert person.confirm(key)[0] == 303
-    expected = TEXT.replace("partitions = 4", "partitions = 5").replace("\n", "\r\n")
-    assert path.read_bytes() == expected.encode()
+    changed = TEXT.replace("= 4", "= 5").replace('"orders"\ndesc', f'"{name}"\ndesc')
+    assert person.confirm(person.edit("orders.toml", changed))[0] == 303
+    assert listed(person.folder) == [f"{name}.toml"]
+    path = person.folder / f"{name}.toml"
+    assert path.read_bytes() == changed.replace("\n", "\r\n").encode()
     assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_file_that_cannot_be_renamed_is_left_alone(
+    person: Editor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = person.edit("orders.toml", TEXT.replace('"orders"\ndesc', '"sales"\ndesc'))
+    delete = Folder.delete
+
+    def changed(folder: Folder, name: str, digest: str) -> None:
+        if name == "orders.toml":  # by another program, at this moment
+            (folder.path / name).write_text(TEXT + "# theirs")
+        delete(folder, name, digest)
+
+    monkeypatch.setattr(Folder, "delete", changed)
+    status, shown = person.confirm(key)
+    assert status == 409
+    assert "Nothing was saved" in shown
+    assert listed(person.folder) == ["orders.toml"]
 
 
 def test_who_refers_to_a_stream_is_shown(person: Editor, small: World) -> None:

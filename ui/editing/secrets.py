@@ -29,6 +29,8 @@ _ASSIGNED: Final = re.compile(
 """Keys and values in comments, and in lines that no parser takes."""
 _OPENING: Final = ('"""', "'''", "[")
 """Values that go on in the next line."""
+_MOST_PLACES: Final = 20
+"""Secrets that a message names."""
 _REMEDY: Final = "write ${env:NAME} or ${file:PATH} instead of it"
 
 
@@ -94,7 +96,10 @@ def refuse_literals(found: Iterable[Literal], name: str) -> None:
         for one in found
     ]
     if places:
-        msg = f"{name!r} has literal secrets: {', '.join(dict.fromkeys(places))}"
+        shown = [*dict.fromkeys(places)]
+        more = [f"and {len(shown) - _MOST_PLACES} more"] * (len(shown) > _MOST_PLACES)
+        listed = ", ".join(shown[:_MOST_PLACES] + more)
+        msg = f"{name!r} has literal secrets: {listed}"
         raise MisuseError(msg, remedy=_REMEDY)
 
 
