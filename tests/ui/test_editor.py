@@ -20,7 +20,7 @@ from streamfactory.ui.app import create_app
 from streamfactory.ui.editing.applying import Edits
 from streamfactory.ui.editing.checking import difference
 from streamfactory.ui.editing.drafts import draft_of
-from streamfactory.ui.editing.files import Folder, digest_of
+from streamfactory.ui.editing.files import MOST_BYTES, Folder, digest_of
 from streamfactory.ui.lookups import Lookups
 from streamfactory.ui.recording import Recorder
 from streamfactory.ui.site import Site
@@ -235,6 +235,14 @@ def test_a_stream_is_begun_of_a_topic_that_is_there(
     shown = person.get(f"/edit/change?change={person.plan('/edit/form', begun)}")
     assert "First rows" in shown
     assert "+name = &#34;begun&#34;" in shown
+    # As the file spells it: the topic would be left out otherwise.
+    form["text"] += '"Topic.Name" = "others"\n'
+    _, shown = person.post("/edit/topics", form)
+    begun = person.opened(shown, text=False)
+    field = next(name for name in begun if name.startswith("set "))
+    begun |= {field: "clicks", "name": "begun"}
+    _, shown = person.post("/edit/form", {**begun, "check": ""})
+    assert '"Topic.Name" = "clicks"' in person.opened(shown)["text"]
     page = person.get("/edit/new", kind="stream", name="x", type="push")
     status, shown = person.post("/edit/topics", person.opened(page, text=False))
     assert status == 400
@@ -280,6 +288,16 @@ def test_a_file_named_otherwise_keeps_its_name(person: Editor) -> None:
     assert listed(person.folder) == ["01.toml"]
 
 
+def test_a_file_of_the_largest_size_fits_a_form_in_any_script(person: Editor) -> None:
+    text = TEXT + "# " + "ж" * ((MOST_BYTES - len(TEXT) - 2) // 2)
+    (person.folder / "orders.toml").write_text(text, "utf-8")
+    page = person.get("/edit/file", kind="stream", file="orders.toml")
+    form = {**person.opened(page, text=False), "set stream.memory.partitions": "5"}
+    assert person.confirm(person.plan("/edit/form", form))[0] == 303
+    expected = text.replace("= 4", "= 5")
+    assert (person.folder / "orders.toml").read_text("utf-8") == expected
+
+
 @pytest.mark.parametrize("name", ["orders", "sales"])
 def test_permissions_and_line_ends_are_kept(person: Editor, name: str) -> None:
     path = person.folder / "orders.toml"
@@ -318,10 +336,15 @@ def test_who_refers_to_a_stream_is_shown(person: Editor, small: World) -> None:
         f'name = "daily"\ncheckpoint = "{small.folder}/kept"\n[source]\n'
         'stream = "clicks"\n[[sinks]]\nstream = "orders"\n'
     )
-    small.topic.options["dead.letter.stream"] = "orders"
+    small.topic.options["dead.letter.stream"] = "01"  # by its file
     small.topic.file(person.folder)
-    form = person.opened(person.get("/edit/file", kind="stream", file="orders.toml"))
+    spooled = TEXT.replace('"memory"', '"socket"').replace("memory]", "socket]")
+    spooled = spooled.replace('"out.of.range" = "earliest"', '"spool.path" = "kept"')
+    (person.folder / "orders.toml").unlink()
+    (person.folder / "01.toml").write_text(spooled)
+    form = person.opened(person.get("/edit/file", kind="stream", file="01.toml"))
     shown = person.get("/edit/change", change=person.plan("/edit/delete", form))
+    assert "<li>spool kept, and its receiver</li>" in shown
     assert "<li>stream clicks: its dead letters</li>" in shown
     assert "<li>pipeline daily</li>" in shown
     assert "They fail when they are opened again" in shown
