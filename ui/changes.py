@@ -114,6 +114,8 @@ class ShownEdit:
     """``stream`` or ``pipeline``."""
     name: str
     """Of the definition, after the change; of a deletion, before."""
+    former: str
+    """Its name before; empty for a new one."""
     old: str
     """The file's name; empty for a new one."""
     new: str

@@ -55,6 +55,8 @@ editor = Blueprint("editor", __name__, url_prefix="/edit")
 _NEW: Final = "new"
 """The name of the file of a definition that has none yet, in messages."""
 _MOST_TOPICS: Final = 1000
+_MOST_PROBLEMS: Final = 100
+"""Problems of a text that a page shows."""
 _LOOKED_UP: Final = ("configuration", "partitions", "lags", "facts")
 _PIPELINE: Final = """\
 name = ""
@@ -177,9 +179,11 @@ def delete() -> Response:
     asked = _editing()
     content = asked.folder.read(asked.file)
     draft = draft_of(asked.kind, asked.path, content.text)
+    name = draft.name or asked.file.removesuffix(SUFFIX)
     change = ShownEdit(
         asked.kind,
-        draft.name or asked.file.removesuffix(SUFFIX),
+        name,
+        name,
         asked.file,
         "",
         content.text,
@@ -203,17 +207,17 @@ def undo() -> Response:
 def change_page() -> str:
     """A change before it is made: the difference, who is affected, and a check."""
     change = shown_before(request.args.get("change", ""), ShownEdit)
-    answer, remarks = None, tuple[Remark, ...]()
+    answer, problems = None, list[Remark]()
     folder = folder_of(change.kind)
     if change.new:
         draft = draft_of(change.kind, folder.path / change.new, change.after)
-        remarks = draft.remarks
+        problems = draft.problems
         if draft.definition is not None and draft.valid:
             answer = site().lookups.ask(
                 ("try out", change.key), partial(try_out, draft.definition), large=True
             )
             note([answer])
-    names = {change.name, _name_before(change)} - {""}
+    names = {change.name, change.former} - {""}
     return render_template(
         "edit_change.html",
         change=change,
@@ -221,7 +225,8 @@ def change_page() -> str:
         folder=folder,
         lines=difference(change.before, change.after),
         users=_users(change, sorted(names)),
-        remarks=remarks,
+        problems=problems[:_MOST_PROBLEMS],
+        count=len(problems),
         answer=answer,
     )
 
@@ -231,7 +236,7 @@ def change() -> tuple[str, int] | Response:
     """Make a change that was shown."""
     asked = take(request.form.get("change", ""), ShownEdit)
     lookups = site().lookups
-    names = {asked.name, _name_before(asked)}
+    names = {asked.name, asked.former}
     keys = [(key, name) for key in _LOOKED_UP for name in names]
     folder = folder_of(asked.kind)
     keys += [("definition", str(folder.path / one)) for one in (asked.old, asked.new)]
@@ -300,18 +305,22 @@ def _answer(asked: Editing, refused: list[str]) -> str | tuple[str, int] | Respo
         msg = "the text is that of the file: there is nothing to save"
         raise MisuseError(msg, remedy="go back, and change something")
     new = asked.file
-    if not new:
-        new = asked.folder.file_name(draft.name)
-    elif (
-        asked.file.removesuffix(SUFFIX) == draft_of(asked.kind, asked.path, before).name
-    ):
+    former = draft_of(asked.kind, asked.path, before).name if new else ""
+    if asked.file.removesuffix(SUFFIX) == former:
         new = asked.folder.file_name(draft.name)  # it is named as what it defines
     if new != asked.file and new in asked.folder.names():
         msg = f"a file {new!r} is in {str(asked.folder.path)!r} already"
         raise MisuseError(msg, remedy="choose another name")
     return _show(
         ShownEdit(
-            asked.kind, draft.name, asked.file, new, before, asked.text, asked.digest
+            asked.kind,
+            draft.name,
+            former,
+            asked.file,
+            new,
+            before,
+            asked.text,
+            asked.digest,
         )
     )
 
@@ -325,14 +334,22 @@ def _page(
     asked: Editing, draft: Draft | None = None, refused: list[str] | None = None
 ) -> tuple[str, int]:
     found = draft or draft_of(asked.kind, asked.path, asked.text)
+    groups = groups_of(found)
+    shown = found.problems[:_MOST_PROBLEMS]
+    by_line: dict[int | None, list[Remark]] = {}
+    for one in shown:
+        by_line.setdefault(one.line, []).append(one)
     return render_template(
         "edit_file.html",
         asked=asked,
         draft=found,
         refused=refused or [],
-        groups=groups_of(found),
-        others=others_of(found),
+        groups=groups,
+        others=others_of(found, groups),
         read_only=asked.folder.read_only(),
+        problems=shown,
+        count=len(found.problems),
+        by_line=by_line,
         numbered=list(enumerate(asked.text.split("\n"), start=1)),
     ), 200
 
@@ -360,16 +377,6 @@ def _title(change: ShownEdit) -> str:
     if change.old != change.new:
         return f"renamed from {change.old} to {change.new}"
     return f"saved as {change.new}"
-
-
-def _name_before(change: ShownEdit) -> str:
-    if not change.old:
-        return ""
-    try:
-        path = folder_of(change.kind).path / change.old
-        return draft_of(change.kind, path, change.before).name
-    except StreamError:
-        return ""
 
 
 def _users(change: ShownEdit, names: list[str]) -> list[str]:

@@ -1083,3 +1083,21 @@ def test_former_spelling_that_disagrees_with_the_new_one_is_an_error() -> None:
     with pytest.raises(ConfigError) as caught:
         configure(from_mapping({**MEMORY, **both}), PluginManager({}), use="write")
     assert [problem.level for problem in caught.value.problems] == ["error"]
+
+
+def test_plugins_are_listed_once_for_many_unknown_options(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The metadata of all installed packages are read for it."""
+    manager, calls = PluginManager({}), list[str]()
+    names = manager.names
+
+    def counted(group: str) -> list[str]:
+        calls.append(group)
+        return names(group)
+
+    monkeypatch.setattr(manager, "names", counted)
+    more = {f"stream.memory.wrong.{number}": "x" for number in range(50)}
+    problems = inspect(from_mapping({**MEMORY, **more}), manager).problems
+    assert len([one for one in problems if one.what == "unknown option"]) == 50
+    assert len(calls) == 1

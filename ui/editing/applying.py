@@ -46,7 +46,8 @@ class Edits:
                 catalogue.forget()
             self._undo = ShownEdit(
                 change.kind,
-                change.name,
+                change.former or change.name,
+                change.name if change.new else "",
                 change.new,
                 change.old,
                 change.after,
@@ -64,8 +65,4 @@ def _write(folder: Folder, change: ShownEdit) -> str:
         return folder.create(change.new, change.after)
     if change.old == change.new:
         return folder.replace(change.new, change.after, change.digest)
-    # Written first: a crash leaves two definitions of two names, and loses none.
-    folder.expect(change.old, change.digest)
-    digest = folder.create(change.new, change.after)
-    folder.delete(change.old, change.digest)
-    return digest
+    return folder.rename(change.old, change.new, change.after, change.digest)

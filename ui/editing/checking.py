@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 ROWS: Final = 5
 """First rows of a stream that are shown."""
+_MOST_LINES: Final = 1000
+"""Of a text that is compared: for n lines, `difflib` takes up to n^2 steps and more."""
 _COMMANDS: Final = ("hook", "spark")
 """What pipelines start with: commands, and settings of Spark that load code."""
 
@@ -147,8 +149,13 @@ def _commands(path: Path, text: str) -> dict[str, Any]:
 def difference(before: str, after: str) -> list[tuple[str, str]]:
     """The lines of a unified difference, each with its kind.
 
-    Kinds: ``added``, ``removed``, ``place``, ``same``.
+    Kinds: ``added``, ``removed``, ``place``, ``same``. Texts of very many lines are not
+    compared: all lines of the first are removed, and those of the second added.
     """
+    old, new = before.splitlines(), after.splitlines()
+    if max(len(old), len(new)) > _MOST_LINES:
+        removed = [("removed", f"-{one}") for one in old]
+        return removed + [("added", f"+{one}") for one in new]
     kinds = {"+": "added", "-": "removed", "@": "place"}
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="")
+    lines = difflib.unified_diff(old, new, lineterm="")
     return [(kinds.get(one[:1], "same"), one) for one in list(lines)[2:]]

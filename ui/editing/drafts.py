@@ -14,9 +14,8 @@ from streamfactory.ui.catalogue import catalogue
 from streamfactory.ui.editing.files import SUFFIX, Folder
 from streamfactory.ui.editing.secrets import literals, refuse_literals
 from streamfactory.wiring.config.configure import inspect
-from streamfactory.wiring.config.definition import Property
 from streamfactory.wiring.config.documents import Document, read_toml
-from streamfactory.wiring.config.files import definitions_of, flat
+from streamfactory.wiring.config.files import definitions_of
 from streamfactory.wiring.core.shown import masked
 from streamfactory.wiring.options.shared import by_spelling, stream_options
 from streamfactory.wiring.options.vocabulary import FRAMEWORK_OPTIONS
@@ -43,11 +42,6 @@ class Remark:
     key: str
     text: str
     line: int | None
-
-    @property
-    def place(self) -> int:
-        """The order on a page: those without a line come first."""
-        return self.line or 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +73,12 @@ class Draft:
     def valid(self) -> bool:
         """Whether it may be saved."""
         return not any(one.level == "error" for one in self.remarks)
+
+    @property
+    def problems(self) -> list[Remark]:
+        """Errors and warnings, by line; those without a line come first."""
+        found = [one for one in self.remarks if one.level != "note"]
+        return sorted(found, key=lambda one: one.line or 0)
 
 
 def folder_of(kind: str) -> Folder:
@@ -113,7 +113,7 @@ def _stream(path: Path, text: str) -> Draft:
         (definition,) = definitions_of(document)
     except ConfigError as error:
         known = by_spelling(FRAMEWORK_OPTIONS.values())
-        refuse_literals(literals(text, _readable(document), known), path.name)
+        refuse_literals(literals(document, known), path.name)
         return Draft("stream", text, "", tuple(_of_error(error)))
     checked = inspect(definition, default_manager())
     sets = tuple(_option_sets(definition, checked.plugins))
@@ -123,7 +123,7 @@ def _stream(path: Path, text: str) -> Draft:
         for option in one.options
         for spelling in option.spellings
     }
-    refuse_literals(literals(text, definition.properties, known), path.name)
+    refuse_literals(literals(document, known), path.name)
     problems = [*checked.problems, *_taken(definition.name, path)]
     return Draft(
         "stream",
@@ -194,30 +194,21 @@ def _taken(name: str, path: Path) -> Iterator[Problem]:
             yield Problem("name", what, suggestion="choose another name")
 
 
-def _readable(document: Document) -> list[Property]:
-    """The properties of a text that is no valid definition; none if it is no TOML."""
-    table = document.body.get("properties") if document.body else None
-    found = flat(document, table if isinstance(table, dict) else {}, "/properties")
-    return [one for one in found if isinstance(one, Property)]
-
-
 # --- pipelines --------------------------------------------------------------------
 
 
 def _pipeline(path: Path, text: str) -> Draft:
     document = Document(path, text)
     try:
-        body = read_toml(document)
-        if not is_pipeline_body(body):
+        document.body = read_toml(document)
+        if not is_pipeline_body(document.body):
             what = "the text is no pipeline: it has no source, or no sinks"
             raise ConfigError(what)
         found = parse_pipeline(document, catalogue())
     except ConfigError as error:
-        refuse_literals(literals(text, (), {}), path.name)
+        refuse_literals(literals(document, {}), path.name)
         return Draft("pipeline", text, "", tuple(_of_error(error)))
-    given = [one for stream in found.streams for one in stream.properties]
-    own = [one for one in given if one.origin.startswith(str(path))]
-    refuse_literals(literals(text, own, {}), path.name)
+    refuse_literals(literals(document, {}), path.name)
     try:
         problems = check_draft(found)
     except StreamError as error:

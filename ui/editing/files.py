@@ -179,6 +179,29 @@ class Folder:
             sync_folder(self.path)
         return digest_of(content)
 
+    def rename(self, old: str, new: str, text: str, digest: str) -> str:
+        """Replace a file by one of another name; returns its digest.
+
+        Line ends and permissions are kept.
+
+        Raises:
+            Changed: config; the file has another digest, or there is one of the new
+                name. Then both are as they were.
+            ConfigError: config; it cannot be written.
+        """
+        found = self.expect(old, digest)
+        content = text.replace("\n", found.newline).encode()
+        # Written first: a crash leaves two definitions of two names, and loses none.
+        with self._written(new):
+            create_file(self.path / new, content, mode=found.mode)
+            sync_folder(self.path)
+        try:
+            self.delete(old, digest)
+        except ConfigError:
+            self.delete(new, digest_of(content))
+            raise
+        return digest_of(content)
+
     def delete(self, name: str, digest: str) -> None:
         """Delete a file.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from streamfactory.spi import BOOLEAN
 from streamfactory.ui.editing.secrets import is_literal
@@ -11,12 +11,15 @@ from streamfactory.ui.editing.texts import with_values
 from streamfactory.wiring.config.crosschecks import EXCLUSIVE, NEEDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from streamfactory.spi import Option
     from streamfactory.ui.editing.drafts import Draft, OptionSet, Remark
     from streamfactory.wiring.config.definition import Property
+
+K = TypeVar("K", "Property", "Remark")
+"""What has a key."""
 
 PREFIX: Final = "set "
 """Of the names of fields that set options, before the full key."""
@@ -68,18 +71,22 @@ class Group:
 
 def groups_of(draft: Draft) -> list[Group]:
     """The groups of a stream's form."""
+    if draft.definition is None:
+        return []
+    given = _by_key(draft.definition.properties)
+    remarks = _by_key(draft.remarks)
     return [
         Group(one.title, fields)
         for one in draft.options
-        if (fields := tuple(_fields(draft, one)))
+        if (fields := tuple(_fields(one, given, remarks)))
     ]
 
 
-def others_of(draft: Draft) -> list[Property]:
-    """The properties of a stream that no field sets."""
+def others_of(draft: Draft, groups: Sequence[Group]) -> list[Property]:
+    """The properties of a stream that no field of its groups sets."""
     if draft.definition is None:
         return []
-    shown = {one.key for group in groups_of(draft) for one in group.fields}
+    shown = {one.key for group in groups for one in group.fields}
     shown |= {"streamType", "stream.type"}
     return [one for one in draft.definition.properties if one.key not in shown]
 
@@ -125,17 +132,25 @@ def _members(draft: Draft) -> Iterator[tuple[str, str]]:
         yield "description", draft.definition.description
 
 
-def _fields(draft: Draft, options: OptionSet) -> Iterator[Field]:
-    assert draft.definition is not None
-    by_key: dict[str, list[Property]] = {}
-    for prop in draft.definition.properties:
-        by_key.setdefault(prop.key.lower(), []).append(prop)
+def _by_key(found: Iterable[K]) -> dict[str, list[K]]:
+    """Properties or remarks, by their keys in lower case."""
+    by_key: dict[str, list[K]] = {}
+    for one in found:
+        by_key.setdefault(one.key.lower(), []).append(one)
+    return by_key
+
+
+def _fields(
+    options: OptionSet,
+    properties: Mapping[str, list[Property]],
+    remarks: Mapping[str, list[Remark]],
+) -> Iterator[Field]:
     for option in options.options:
         if option.key == "streamType" or option.deprecated or option.no_effect:
             continue
         full = options.prefix + option.key
-        spellings = [options.prefix + one for one in option.spellings]
-        given = [prop for one in spellings for prop in by_key.get(one.lower(), ())]
+        spellings = [(options.prefix + one).lower() for one in option.spellings]
+        given = [prop for one in spellings for prop in properties.get(one, ())]
         value = given[0].text if given else ""
         yield Field(
             given[0].key if given else full,
@@ -144,7 +159,7 @@ def _fields(draft: Draft, options: OptionSet) -> Iterator[Field]:
             _choices(option, value),
             _NEEDED.get(option.key),
             tuple(_excluded(option.key)),
-            _remarks(draft.remarks, [full, *(one.key for one in given)]),
+            tuple(each for one in spellings for each in remarks.get(one, ())),
             len(given) > 1 or not value.isprintable() or bool(given and not value),
         )
 
@@ -161,8 +176,3 @@ def _excluded(key: str) -> Iterator[str]:
     for group in EXCLUSIVE:
         if key in group:
             yield from (one for one in group if one != key)
-
-
-def _remarks(remarks: Sequence[Remark], keys: Sequence[str]) -> tuple[Remark, ...]:
-    wanted = {key.lower() for key in keys}
-    return tuple(one for one in remarks if one.key.lower() in wanted)

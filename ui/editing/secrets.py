@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from streamfactory.spi import MisuseError
-from streamfactory.spi.masking import mask_userinfo, userinfo_secrets
+from streamfactory.spi.masking import userinfo_secrets
 from streamfactory.spi.references import has_reference
+from streamfactory.wiring.config.documents import comments
 from streamfactory.wiring.options.masking import looks_secret
+from streamfactory.wiring.options.texts import canonical_text, pointer_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from streamfactory.spi import Option
-    from streamfactory.wiring.config.definition import Property
+    from streamfactory.wiring.config.documents import Document
 
-_LINE: Final = re.compile(r"[\s#]*+(?P<key>[^=#]{1,300})=(?P<value>.*)")
+_ASSIGNED: Final = re.compile(
+    r"""
+    (?: ^ | [\#{,] ) \s*+ (?P<key> [^=\#{},]{1,300} ) =
+    # Only looked at: the next key may be within the value.
+    (?= \s* (?P<value> \"{3} | '{3} | "[^"]{0,300} | '[^']{0,300} | [^,\#]{0,300} ) )
+    """,
+    re.VERBOSE,
+)
+"""Keys and values in comments, and in lines that no parser takes."""
+_OPENING: Final = ('"""', "'''", "[")
+"""Values that go on in the next line."""
+_MOST_PLACES: Final = 20
+"""Secrets that a message names."""
 _REMEDY: Final = "write ${env:NAME} or ${file:PATH} instead of it"
 
 
@@ -34,38 +48,41 @@ def is_literal(text: str, *, secret: bool) -> bool:
         text: The value.
         secret: Whether its key is that of a secret.
     """
-    if not text or has_reference(text):
-        return False
-    return secret or any(userinfo_secrets(text))
+    if secret and text and not has_reference(text):
+        return True
+    return not all(map(has_reference, userinfo_secrets(text)))
 
 
-def literals(
-    text: str, properties: Iterable[Property], options: Mapping[str, Option]
-) -> Iterator[Literal]:
+def literals(document: Document, options: Mapping[str, Option]) -> Iterator[Literal]:
     """Yield the literal secrets of a definition, those in its comments included.
 
     Args:
-        text: The text of its file, which need not be TOML.
-        properties: What could be read of it.
+        document: The text of its file; without a body if it is not TOML.
         options: Those that are declared, by full spelling in lower case.
     """
-    for prop in properties:
-        if is_literal(prop.text, secret=_is_secret(prop.key, options)):
-            line = prop.origin.rpartition(":")[2]
-            yield Literal(prop.key, int(line) if line.isdecimal() else None)
-    read = {prop.key.lower() for prop in properties}
-    ends = tuple(read | {key for key in options if not options[key].secret})
-    for number, line in enumerate(text.split("\n"), start=1):
-        found = _LINE.match(line)
-        if has_reference(line):
-            continue
-        if mask_userinfo(line) != line:
-            yield Literal("a URL", number)
-        elif found is not None:
-            key = re.sub(r"[\"'\s]", "", found["key"])
-            value = found["value"].partition("#")[0].strip(" \t\"'{[")
-            if value and looks_secret(key) and not _ends(key, ends):
+    if document.body is not None:
+        for key, pointer, value in _leaves(document.body):
+            option = options.get(key.lower())
+            secret = looks_secret(key) if option is None else option.secret
+            if is_literal(value, secret=secret):
+                yield Literal(key, document.lines.get(pointer))
+        lines = comments(document.text)
+    else:
+        lines = enumerate(document.text.split("\n"), start=1)
+    public = {
+        ending
+        for key, option in options.items()
+        if not option.secret
+        for ending in _endings(key)
+    }
+    for number, line in lines:
+        for key in _secretive(line):
+            if key.lower() not in public:
                 yield Literal(key, number)
+        if any(
+            "://" in word and is_literal(word, secret=False) for word in line.split()
+        ):
+            yield Literal("a URL", number)
 
 
 def refuse_literals(found: Iterable[Literal], name: str) -> None:
@@ -79,16 +96,44 @@ def refuse_literals(found: Iterable[Literal], name: str) -> None:
         for one in found
     ]
     if places:
-        msg = f"{name!r} has literal secrets: {', '.join(dict.fromkeys(places))}"
+        shown = [*dict.fromkeys(places)]
+        more = [f"and {len(shown) - _MOST_PLACES} more"] * (len(shown) > _MOST_PLACES)
+        listed = ", ".join(shown[:_MOST_PLACES] + more)
+        msg = f"{name!r} has literal secrets: {listed}"
         raise MisuseError(msg, remedy=_REMEDY)
 
 
-def _is_secret(key: str, options: Mapping[str, Option]) -> bool:
-    option = options.get(key.lower())
-    return looks_secret(key) if option is None else option.secret
+def _leaves(body: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield the values of a parsed file: key, JSON pointer, and text."""
+    waiting: list[tuple[str, str, Any]] = [("", "", body)]
+    while waiting:
+        key, pointer, value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += [
+                (f"{key}.{name}", pointer + pointer_of(name), inner)
+                for name, inner in value.items()
+            ]
+        elif isinstance(value, list):
+            waiting += [
+                (key, f"{pointer}/{number}", inner)
+                for number, inner in enumerate(value)
+            ]
+        else:
+            text = canonical_text(value)
+            shown = key.removeprefix(".").removeprefix("properties.")
+            yield shown, pointer, str(value) if text is None else text
 
 
-def _ends(key: str, known: tuple[str, ...]) -> bool:
-    """Whether a key of a line is one that was read: the line has its last parts."""
-    lowered = key.lower()
-    return any(one == lowered or one.endswith(f".{lowered}") for one in known)
+def _secretive(line: str) -> Iterator[str]:
+    """Yield the keys that look like those of secrets, and have a literal value."""
+    for found in _ASSIGNED.finditer(line):
+        key, value = re.sub(r"[\"'\s]", "", found["key"]), found["value"].strip()
+        given = value in _OPENING or value.strip("\"'{[ \t")
+        if given and looks_secret(key) and not has_reference(value):
+            yield key
+
+
+def _endings(key: str) -> Iterator[str]:
+    """Yield a key, and its last parts: lines of tables have only those."""
+    parts = key.lower().split(".")
+    return (".".join(parts[at:]) for at in range(len(parts)))

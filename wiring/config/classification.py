@@ -36,7 +36,7 @@ from streamfactory.wiring.plugins.finding import find_by_name, find_by_path
 from streamfactory.wiring.plugins.known import KNOWN_BACKENDS, KNOWN_DECODERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
     from streamfactory.wiring.config.definition import Property, StreamDefinition
     from streamfactory.wiring.plugins.manager import PluginManager
@@ -152,7 +152,7 @@ def classify(
     for prop in properties:
         namespace, key = _place(prop.key, scope, spellings, writes=use == "write")
         placed[namespace].append((key, prop))
-    unknown = [_unknown(prop, scope, spellings) for _, prop in placed[_UNKNOWN]]
+    unknown = _unknown([prop for _, prop in placed[_UNKNOWN]], scope, spellings)
     framework = OptionGroup("", _OPTIONS, _by_key(placed[_FRAMEWORK]))
     given, replaced = _by_key(placed[_OWN]), {meant for _, meant in unknown}
     if any(key in framework.given for key in _CHOOSERS):
@@ -333,29 +333,40 @@ def _place(
 
 
 def _unknown(
-    prop: Property, scope: _Scope, options: Mapping[str, Option]
-) -> tuple[Problem, str | None]:
-    """Return the problem with an unknown key, and the option of the type meant."""
+    properties: Sequence[Property], scope: _Scope, options: Mapping[str, Option]
+) -> list[tuple[Problem, str | None]]:
+    """Return the problem with each unknown key, and the option of the type meant."""
+    if not properties:
+        return []
     own = {key: scope.prefix + option.key for key, option in options.items()}
     known = {scope.prefix + key: full for key, full in own.items()} | own
     known |= {key: option.key for key, option in _BARE.items()}
-    # A prefix alone is similar to every short key.
-    word = "" if prop.key.endswith(".") else prop.key.lower()
-    near = nearest(word, known, likeness=LIKELY)
-    other = re.match(r"stream\.([^.]+)\.", prop.key.lower())
+    # Once: to list the plug-ins, the metadata of all installed packages is read.
     types = {*scope.plugins.names(BACKENDS), *KNOWN_BACKENDS} - {scope.type}
+    found = list[tuple[Problem, str | None]]()
+    for prop in properties:
+        near, hint = _meant(prop.key, scope, known, types)
+        meant = options.get(near.removeprefix(scope.prefix)) if near else None
+        # Without its value: a misspelt key of a secret has the secret as value.
+        problem = Problem(prop.key, "unknown option", prop.origin, hint)
+        found.append((problem, None if meant is None else meant.key))
+    return found
+
+
+def _meant(
+    key: str, scope: _Scope, known: Mapping[str, str], types: Set[str]
+) -> tuple[str | None, str | None]:
+    """Return the spelling that an unknown key is nearest to, and the remedy."""
+    lowered = key.lower()
     hints = {} if scope.backend is None else scope.backend.bare_hints
-    hint = hints.get(prop.key.lower())
-    if hint is not None:
-        near = None
-    elif other and (other[1] in types or (not near and other[1] != scope.type)):
-        hint, near = f"this stream is of type {scope.type!r}", None
-    elif near:
-        hint = f"did you mean {known[near]}?"
-    meant = options.get(near.removeprefix(scope.prefix)) if near else None
-    # Without its value: a misspelt key of a secret has the secret as value.
-    problem = Problem(prop.key, "unknown option", prop.origin, hint)
-    return problem, None if meant is None else meant.key
+    if lowered in hints:
+        return None, hints[lowered]
+    # A prefix alone is similar to every short key.
+    near = nearest("" if key.endswith(".") else lowered, known, likeness=LIKELY)
+    other = re.match(r"stream\.([^.]+)\.", lowered)
+    if other and (other[1] in types or (not near and other[1] != scope.type)):
+        return None, f"this stream is of type {scope.type!r}"
+    return near, f"did you mean {known[near]}?" if near else None
 
 
 # --- decoders ---------------------------------------------------------------------

@@ -13,7 +13,7 @@ from streamfactory.wiring.core.places import is_folder, is_special
 from streamfactory.wiring.options.texts import pointer_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 MAX_BYTES: Final = 1 << 20
@@ -210,6 +210,16 @@ def _check_body(document: Document, body: Mapping[str, Any]) -> None:
             waiting += [(v, depth + 1, pointer + len(k) + 1) for k, v in value.items()]
         elif isinstance(value, list):
             waiting += [(inner, depth + 1, pointer + 2) for inner in value]
+
+
+def comments(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the comments of TOML, each with the number of its line."""
+    number, end = 1, 0
+    for match in _TOML_OPAQUE.finditer(text):
+        number += text.count("\n", end, match.start())
+        end = match.start()
+        if match[0].startswith("#"):
+            yield number, match[0]
 
 
 def without_strings(text: str) -> str:

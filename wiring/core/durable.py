@@ -40,13 +40,18 @@ def replace_file(
         temporary.replace(path)
 
 
-def create_file(path: Path, content: bytes) -> None:
+def create_file(path: Path, content: bytes, *, mode: int | None = None) -> None:
     """Create a file with its content atomically; the caller syncs its folder.
+
+    Args:
+        path: The file.
+        content: Its content.
+        mode: Its permissions; by default those of a new file.
 
     Raises:
         FileExistsError: There is one, or a link.
     """
-    with _written(path, content, None) as temporary:
+    with _written(path, content, mode) as temporary:
         os.link(temporary, path)  # unlike a rename, it replaces nothing
         temporary.unlink()
 

@@ -158,9 +158,20 @@ class ObjectMedium(Medium):
                 try:
                     yield module, store
                 except module.exceptions.PreconditionError as error:
+                    found = _stamp(module.head(store, self._name))
+                    if found.device == self.stamp.device:
+                        raise self._refused() from error
                     raise Replaced(self.path) from error
         except FileNotFoundError as error:
             raise Replaced(self.path) from error
+
+    def _refused(self) -> StorageFailed:
+        """The error of a store that refuses the ETag that the object has."""
+        msg = f"{self.path}: the store refuses reads by the ETag {self.stamp.device!r}"
+        remedy = (
+            "use a store that supports `If-Match`, with no proxy that changes ETags"
+        )
+        return StorageFailed(msg, remedy=remedy)
 
 
 class ObjectParts(Parts):
