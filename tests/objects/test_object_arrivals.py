@@ -7,6 +7,7 @@ import json
 import logging
 import urllib.request
 import uuid
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus
 
@@ -22,17 +23,23 @@ from tests.objects.stage import place, properties_at
 from tests.proving.shared import this_run
 
 import streamfactory
+from streamfactory.backends.file.foreign import create_consumer
 from streamfactory.backends.file.foreign.arrivals import created_objects
 from streamfactory.spi import (
     ConfigError,
     CorruptData,
+    FetchLimits,
     IncarnationChanged,
+    Partition,
     SchemaMismatch,
     StorageFailed,
     StreamError,
     StreamTimeout,
     TopicNotFound,
 )
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.plugins.manager import default_manager
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -296,6 +303,35 @@ def test_reading_what_is_listed_makes_no_other_requests(
             assert batch is not None
             rows += batch.rows.num_rows
         assert proxy.requests - before < 40
+
+
+def test_a_task_reads_what_its_driver_listed_without_a_listing_of_its_own(
+    prefix: Prefix,
+    proxied: Callable[[Callable[[str, str], Fault | None]], FaultyProxy],
+) -> None:
+    """Its reader is pooled, and was at the end when the driver listed the object."""
+    listings: list[str] = []
+
+    def plan(method: str, path: str) -> Fault | None:
+        if "list-type" in path:
+            listings.append(path)
+        return None
+
+    server, proxy = prefix.endpoint, proxied(plan)
+    partition = Partition("t", 0)
+    prefix.endpoint = proxy.endpoint
+    given = from_mapping(prefix.properties(list_interval_millis="1h"))
+    config = configure(given, default_manager(), use="spark").config
+    limits = FetchLimits(max_rows=1000, max_bytes=1 << 20, timeout=0.2)
+    prefix.endpoint = server
+    with closing(create_consumer(config, partition)) as consumer:
+        for number in range(3):
+            prefix.put(f"n{number}", number)
+            assert prefix.read(start=str(number)) == [number]
+            found = consumer.fetch_messages(number, number + 1, limits)
+            assert found.rows is not None
+            assert found.rows.column("number").to_pylist() == [number]
+    assert listings == []
 
 
 # --- events ---------------------------------------------------------------------------

@@ -49,19 +49,26 @@ class ObjectFolder(Folder):
         default = _LISTING if arrivals is None else _LISTING_BESIDE_EVENTS
         self._pause = default if settings.listing is None else settings.listing
         self._refreshed = False
+        self._planned = 0
+        """Largest end for which the manifest was read."""
         self._next_listing = 0.0
 
     def refresh(self) -> None:
         """Read the manifest once: `discover` reads what other processes list."""
         if not self._refreshed:
-            super().refresh()
-            self._refreshed = True
+            self._read_manifest()
 
-    def discover(self, *, eager: bool = False) -> None:
+    def discover(self, *, eager: bool = False, end: int | None = None) -> None:
+        if end is not None and end > self._planned:
+            # A task of Spark: the files are in the manifest, by its driver.
+            self._planned = end
+            self._read_manifest()
+            if end <= self.latest:
+                return
         now = time.monotonic()
         if not eager and now < self._not_before:
             return
-        super().refresh()
+        self._read_manifest()
         if now >= self._next_listing or (eager and self._arrivals is None):
             self._search()
             self._next_listing = time.monotonic() + self._pause
@@ -74,6 +81,10 @@ class ObjectFolder(Folder):
         super().close()
         if self._arrivals is not None:
             self._arrivals.close()
+
+    def _read_manifest(self) -> None:
+        super().refresh()
+        self._refreshed = True
 
     def _receive(self, arrivals: Arrivals) -> None:
         """List the objects of events; an event is removed when its object is listed."""
