@@ -23,7 +23,7 @@ from tests.objects.stage import place, properties_at
 from tests.proving.shared import this_run
 
 import streamfactory
-from streamfactory.backends.file.foreign import create_consumer
+from streamfactory.backends.file.foreign import create_consumer, objectfolder
 from streamfactory.backends.file.foreign.arrivals import created_objects
 from streamfactory.spi import (
     ConfigError,
@@ -435,6 +435,21 @@ def test_what_is_no_event_of_the_prefix_is_not_read(
     warned = [record for record in caplog.records if "queue" in record.getMessage()]
     assert warned
     assert OWNER.secret not in caplog.text
+
+
+def test_messages_that_are_no_events_do_not_hide_events(
+    prefix: Prefix, amazon: Amazon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One search goes through the queue."""
+    others, queue = 95, Queue(amazon, uuid.uuid4().hex, seconds=600)
+    monkeypatch.setattr(objectfolder, "_POLL", 3600.0)
+    prefix.put("a", 0)
+    for _ in range(others):
+        queue.put("not an event")
+    queue.send(f"{prefix.key}/a")
+    with open_events(prefix, queue) as stream:
+        assert numbers_from(stream, 1) == [0]
+    assert queue.waiting() == others
 
 
 def test_two_readers_of_a_queue_read_the_same_stream(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from streamfactory.backends.file.foreign.folder import Folder
 
 if TYPE_CHECKING:
-    from streamfactory.backends.file.foreign.arrivals import Arrivals, Message
+    from streamfactory.backends.file.foreign.arrivals import Arrivals
     from streamfactory.backends.file.foreign.layout import Settings
     from streamfactory.backends.file.foreign.manifest import Manifest
     from streamfactory.backends.file.foreign.places import Place
@@ -87,15 +87,18 @@ class ObjectFolder(Folder):
         self._refreshed = True
 
     def _receive(self, arrivals: Arrivals) -> None:
-        """List the objects of events; an event is removed when its object is listed."""
+        """List the objects of events; an event is removed when its object is listed.
+
+        Messages that are no events stay in the queue, and do not end the search: events
+        may be behind them.
+        """
         for _ in range(_RECEIVED):
             messages = arrivals.receive()
             if not messages:
                 return
-            names = {name for message in messages for name in self._new(message)}
-            self._list(dict.fromkeys(names))
-            arrivals.remove(messages)
+            names = {name for message in messages for name in message.names or ()}
+            self._list(dict.fromkeys(filter(self._is_new, names)))
+            arrivals.remove([m for m in messages if m.names is not None])
 
-    def _new(self, message: Message) -> list[str]:
-        listed = self._manifest.names
-        return [n for n in message.names if self._belongs(n) and n not in listed]
+    def _is_new(self, name: str) -> bool:
+        return self._belongs(name) and name not in self._manifest.names
