@@ -197,6 +197,23 @@ def test_a_removed_object_is_named_with_its_offsets(prefix: Prefix) -> None:
     assert prefix.read(start="4") == [4, 5]
 
 
+def test_an_object_with_the_content_of_a_removed_one_is_read(
+    prefix: Prefix, queue: Queue
+) -> None:
+    """It was written before the other one was listed, and its event is late."""
+    prefix.put("a", 0)
+    with open_events(prefix, queue) as stream:
+        assert numbers_from(stream, 1) == [0]
+        assert stream.next_batch(0.5) is None  # the last listing
+        prefix.put("late", 1)
+        prefix.put("b", 1)
+        queue.send(f"{prefix.key}/b")
+        assert numbers_from(stream, 1) == [1]
+        prefix.remove("b")
+        queue.send(f"{prefix.key}/late")
+        assert numbers_from(stream, 1) == [1]
+
+
 def test_an_overwritten_object_is_refused(prefix: Prefix) -> None:
     prefix.put("a", 1)
     prefix.put("b", 2)

@@ -35,7 +35,7 @@ class Difference:
     def lines(self) -> Iterator[str]:
         """The difference as text."""
         for wanted, found in self.changed[:_SHOWN]:
-            names = [name for name in wanted if wanted[name] != found[name]]
+            names = [name for name in wanted if not _equal(wanted[name], found[name])]
             others = self.key or [name for name in wanted if name not in names]
             place = ", ".join(f"{name} {_text(found[name])}" for name in others)
             values = ", ".join(
@@ -128,7 +128,7 @@ def _similar(
     found = []
     for at, row in enumerate(missing[:_PAIRED]):
         common = {
-            other: sum(row[name] == unexpected[other][name] for name in row)
+            other: sum(_equal(row[name], unexpected[other][name]) for name in row)
             for other in free
         }
         best = max(common, key=lambda other: (common[other], -other), default=None)
@@ -136,6 +136,11 @@ def _similar(
             found.append((at, best))
             free.remove(best)
     return found
+
+
+def _equal(one: Any, other: Any) -> bool:
+    # Those of JSON differ where Python's do not: 0.0 and -0.0.
+    return _text(one) == _text(other)
 
 
 def _text(value: Any) -> str:

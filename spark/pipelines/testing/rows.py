@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
+import math
 from datetime import date, datetime, time
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, final
 
 import pyarrow as pa
@@ -15,6 +18,7 @@ from streamfactory.conversion.conform import conform
 from streamfactory.spi import MisuseError
 from streamfactory.transfer.inputs import InputOptions, open_inputs
 from streamfactory.transfer.inputs.jsonlines import JsonInput
+from streamfactory.transfer.inputs.raw import FileBytes
 from streamfactory.wiring.plugins.manager import default_manager
 
 if TYPE_CHECKING:
@@ -28,6 +32,8 @@ _MOST: Final = 65_536
 """Rows of one read."""
 _WAIT: Final = 10.0
 """Seconds. Files never wait."""
+_BLOCK: Final = 1 << 20
+"""Bytes of one read."""
 _WRITTEN: Final = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
 """Formats of files that are updated, by their suffix."""
 
@@ -65,6 +71,11 @@ def expected_columns(batches: Iterable[Rows], schema: pa.Schema) -> set[str]:
     }
 
 
+def total(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
+    """The rows of several tables of one schema."""
+    return pa.concat_tables([schema.empty_table(), *tables])
+
+
 def _read(rows: Rows, schema: pa.Schema) -> tuple[pa.Table, set[str]]:
     """The rows, and the names of the columns that are in their text."""
     if rows.path is None:
@@ -72,15 +83,18 @@ def _read(rows: Rows, schema: pa.Schema) -> tuple[pa.Table, set[str]]:
         source: Input = JsonInput(
             rows.origin, _Text(text.encode()), None, InputOptions()
         )
-        named = {name for record in rows.records for name in record}
     else:
         [source] = open_inputs([str(rows.path)])
-        named = _names(rows.path) if source.format == "json" else set()
     try:
         source.expect(schema)
         found = [*_batches(source)]
     finally:
         source.close()
+    named = set[str]()
+    if rows.path is None:
+        named = {name for record in rows.records for name in record}
+    elif source.format == "json":
+        named = _names(rows.path)
     if not found:
         return schema.empty_table(), named or {*schema.names}
     table = pa.Table.from_batches(found)
@@ -100,19 +114,35 @@ def _conformed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _names(path: Path) -> set[str]:
-    """Names of the columns of JSON lines that were read before."""
-    lines = path.read_text(encoding="utf-8-sig").splitlines()
+    """Names of the columns of JSON lines that were read without an error."""
+    source = FileBytes(path)
+    try:
+        text = b"".join(iter(partial(source.read, _BLOCK, _WAIT), b""))
+    finally:
+        source.close()
+    # Text of JSON contains no line feed, but other characters that end lines.
+    lines = text.removeprefix(codecs.BOM_UTF8).split(b"\n")
     return {name for line in lines if line.strip() for name in json.loads(line)}
 
 
 def _json(record: Mapping[str, Any]) -> str:
-    return json.dumps(record, default=_iso)
+    return json.dumps(_with_text(record))
 
 
-def _iso(value: object) -> str:
-    """Times of TOML as text."""
-    assert isinstance(value, date | datetime | time)
-    return value.isoformat()
+def _with_text(value: Any) -> Any:
+    """A value of TOML, in which what JSON lacks is the text that its decoder takes."""
+    match value:
+        case dict():
+            return {key: _with_text(one) for key, one in value.items()}
+        case list():
+            return [*map(_with_text, value)]
+        case float() if math.isnan(value):
+            return "NaN"
+        case float() if math.isinf(value):
+            return "Infinity" if value > 0 else "-Infinity"
+        case date() | datetime() | time():
+            return value.isoformat()
+    return value
 
 
 @final
@@ -222,8 +252,3 @@ def _key(name: str) -> str:
 def _quoted(text: str) -> str:
     # TOML, unlike JSON, has no surrogates and no bare delete.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def total(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
-    """The rows of several tables of one schema."""
-    return pa.concat_tables([schema.empty_table(), *tables])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import tomllib
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +91,7 @@ def _edited(path: Path, values: dict[tuple[int, str], str]) -> str:
     """The text of a file of tests with other values of ``expect.NAME``."""
     document = open_document(path)
     wanted = read_toml(document)
-    lines = document.text.splitlines(keepends=True)
+    lines = [*io.StringIO(document.text)]  # only a line feed ends a line of TOML
     places = {
         document.lines.get(f"/tests/{number}/expect/{name}"): (number, name)
         for number, name in values
@@ -104,7 +105,7 @@ def _edited(path: Path, values: dict[tuple[int, str], str]) -> str:
         if line is not None:
             _replace(lines, line - 1, value)
     text = "".join(lines)
-    if _parsed(text) != wanted:
+    if repr(_parsed(text)) != repr(wanted):  # as text: NaN is not equal to itself
         msg = f"{path}: the place of expected rows was not found"
         remedy = "write expect.NAME = [...] on lines of its own, below [[tests]]"
         raise MisuseError(msg, remedy=remedy)
