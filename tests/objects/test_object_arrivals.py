@@ -379,6 +379,19 @@ def test_objects_are_found_by_events_alone(prefix: Prefix, queue: Queue) -> None
     assert queue.waiting() == 0
 
 
+def test_events_of_a_path_with_encoded_characters_are_its_own(
+    prefix: Prefix, queue: Queue
+) -> None:
+    prefix.url, prefix.key = f"{prefix.url}/a%20b", f"{prefix.key}/a b"
+    prefix.put("a", 0)
+    with open_events(prefix, queue) as stream:
+        assert numbers_from(stream, 1) == [0]
+        assert stream.next_batch(0.5) is None  # the last listing
+        prefix.put("b", 1)
+        queue.send(f"{prefix.key}/b")
+        assert numbers_from(stream, 1) == [1]
+
+
 def test_events_that_are_repeated_or_late_list_an_object_once(
     prefix: Prefix, queue: Queue, amazon: Amazon
 ) -> None:
@@ -525,6 +538,7 @@ def test_readers_that_are_killed_copy_each_row_once(
     [
         ({"queue_url": "nothing"}, "is not a URL"),
         ({"queue_url": "https://a:b@sqs.example/1/q"}, "contains credentials"),
+        ({"queue_url": "https://sqs.example:no/1/q"}, "Port could not be cast"),
         ({"path": "gs://b/in", "queue_url": "https://sqs/1/q"}, "is of S3's events"),
         ({"path": "hdfs://host/in"}, "only topics can be kept"),
         (
@@ -532,7 +546,7 @@ def test_readers_that_are_killed_copy_each_row_once(
             "is not encrypted",
         ),
     ],
-    ids=["no-url", "credentials", "gs", "hdfs", "http"],
+    ids=["no-url", "credentials", "port", "gs", "hdfs", "http"],
 )
 def test_configurations_that_cannot_work_are_refused(
     options: dict[str, str], words: str, prefix: Prefix

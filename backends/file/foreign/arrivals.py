@@ -11,7 +11,7 @@ import logging
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import unquote_plus, urlsplit
+from urllib.parse import unquote, unquote_plus, urlsplit
 
 from streamfactory.backends.file.foreign.manifest import is_name
 from streamfactory.spi import (
@@ -193,7 +193,7 @@ def arrivals_of(config: StreamConfig) -> Arrivals | None:
         timeout=config["storage.timeout.millis"] / 1000,
     )
     parts = urlsplit(config["path"])
-    prefix = parts.path.strip("/")
+    prefix = unquote(parts.path).strip("/")  # as the client of the store reads it
     return Arrivals(access, parts.netloc, f"{prefix}/" if prefix else "")
 
 
