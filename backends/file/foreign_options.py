@@ -35,6 +35,7 @@ def _queue(text: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         msg = "is not a URL with https://"
         raise ValueError(msg)
+    _ = parts.port  # raises ValueError if it is no number of a port
     if "@" in parts.netloc:
         msg = "contains credentials: set them with storage.access.key and "
         msg += "storage.secret.key"

@@ -6,7 +6,7 @@ import http.client
 import threading
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tests.objects.server import HOST
 
@@ -23,7 +23,11 @@ class Fault(Enum):
     NO_REPLY = "nothing is answered, and the connection stays"
     BUSY = "503"
     CONFLICT = "409: another write is under way"
+    REFUSED = "412: the condition of a read is not met"
     UNCONDITIONAL = "a refused condition is called a success"
+
+
+_STATUS: Final = {Fault.BUSY: 503, Fault.CONFLICT: 409, Fault.REFUSED: 412}
 
 
 class FaultyProxy:
@@ -78,8 +82,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif fault is Fault.NO_REPLY:
             proxy.released.wait(30)
             self.close_connection = True
-        elif fault in (Fault.BUSY, Fault.CONFLICT):
-            self.send_response(503 if fault is Fault.BUSY else 409)
+        elif fault in _STATUS:
+            self.send_response(_STATUS[fault])
             self.send_header("Content-Length", "0")
             self.end_headers()
         else:

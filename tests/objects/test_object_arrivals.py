@@ -7,6 +7,7 @@ import json
 import logging
 import urllib.request
 import uuid
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus
 
@@ -22,17 +23,23 @@ from tests.objects.stage import place, properties_at
 from tests.proving.shared import this_run
 
 import streamfactory
+from streamfactory.backends.file.foreign import create_consumer, objectfolder
 from streamfactory.backends.file.foreign.arrivals import created_objects
 from streamfactory.spi import (
     ConfigError,
     CorruptData,
+    FetchLimits,
     IncarnationChanged,
+    Partition,
     SchemaMismatch,
     StorageFailed,
     StreamError,
     StreamTimeout,
     TopicNotFound,
 )
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.plugins.manager import default_manager
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -190,6 +197,23 @@ def test_a_removed_object_is_named_with_its_offsets(prefix: Prefix) -> None:
     assert prefix.read(start="4") == [4, 5]
 
 
+def test_an_object_with_the_content_of_a_removed_one_is_read(
+    prefix: Prefix, queue: Queue
+) -> None:
+    """It was written before the other one was listed, and its event is late."""
+    prefix.put("a", 0)
+    with open_events(prefix, queue) as stream:
+        assert numbers_from(stream, 1) == [0]
+        assert stream.next_batch(0.5) is None  # the last listing
+        prefix.put("late", 1)
+        prefix.put("b", 1)
+        queue.send(f"{prefix.key}/b")
+        assert numbers_from(stream, 1) == [1]
+        prefix.remove("b")
+        queue.send(f"{prefix.key}/late")
+        assert numbers_from(stream, 1) == [1]
+
+
 def test_an_overwritten_object_is_refused(prefix: Prefix) -> None:
     prefix.put("a", 1)
     prefix.put("b", 2)
@@ -217,6 +241,25 @@ def test_an_object_that_is_overwritten_while_it_is_read_is_refused(
         prefix.write("a", content([n + 1 for n in numbers], **how))
         with pytest.raises(IncarnationChanged, match="has changed since"):
             list(stream)
+
+
+def test_a_store_that_refuses_conditional_reads_is_named(
+    prefix: Prefix,
+    proxied: Callable[[Callable[[str, str], Fault | None]], FaultyProxy],
+) -> None:
+    """Neither is the object left out, nor is it requested again and again."""
+
+    def plan(method: str, path: str) -> Fault | None:
+        return Fault.REFUSED if (method, path[-2:]) == ("GET", "/a") else None
+
+    prefix.put("a", 1)
+    server, proxy = prefix.endpoint, proxied(plan)
+    for _ in range(2):
+        prefix.endpoint = proxy.endpoint
+        with pytest.raises(StorageFailed, match="refuses reads by the ETag"):
+            prefix.read()
+        prefix.endpoint = server
+        assert prefix.read() == [1]
 
 
 def test_an_object_of_another_schema_is_refused_by_name(prefix: Prefix) -> None:
@@ -298,6 +341,35 @@ def test_reading_what_is_listed_makes_no_other_requests(
         assert proxy.requests - before < 40
 
 
+def test_a_task_reads_what_its_driver_listed_without_a_listing_of_its_own(
+    prefix: Prefix,
+    proxied: Callable[[Callable[[str, str], Fault | None]], FaultyProxy],
+) -> None:
+    """Its reader is pooled, and was at the end when the driver listed the object."""
+    listings: list[str] = []
+
+    def plan(method: str, path: str) -> Fault | None:
+        if "list-type" in path:
+            listings.append(path)
+        return None
+
+    server, proxy = prefix.endpoint, proxied(plan)
+    partition = Partition("t", 0)
+    prefix.endpoint = proxy.endpoint
+    given = from_mapping(prefix.properties(list_interval_millis="1h"))
+    config = configure(given, default_manager(), use="spark").config
+    limits = FetchLimits(max_rows=1000, max_bytes=1 << 20, timeout=0.2)
+    prefix.endpoint = server
+    with closing(create_consumer(config, partition)) as consumer:
+        for number in range(3):
+            prefix.put(f"n{number}", number)
+            assert prefix.read(start=str(number)) == [number]
+            found = consumer.fetch_messages(number, number + 1, limits)
+            assert found.rows is not None
+            assert found.rows.column("number").to_pylist() == [number]
+    assert listings == []
+
+
 # --- events ---------------------------------------------------------------------------
 
 
@@ -324,6 +396,19 @@ def test_objects_are_found_by_events_alone(prefix: Prefix, queue: Queue) -> None
             queue.send(f"{prefix.key}/n{number}")
             assert numbers_from(stream, 1) == [number]
     assert queue.waiting() == 0
+
+
+def test_events_of_a_path_with_encoded_characters_are_its_own(
+    prefix: Prefix, queue: Queue
+) -> None:
+    prefix.url, prefix.key = f"{prefix.url}/a%20b", f"{prefix.key}/a b"
+    prefix.put("a", 0)
+    with open_events(prefix, queue) as stream:
+        assert numbers_from(stream, 1) == [0]
+        assert stream.next_batch(0.5) is None  # the last listing
+        prefix.put("b", 1)
+        queue.send(f"{prefix.key}/b")
+        assert numbers_from(stream, 1) == [1]
 
 
 def test_events_that_are_repeated_or_late_list_an_object_once(
@@ -401,6 +486,21 @@ def test_what_is_no_event_of_the_prefix_is_not_read(
     assert OWNER.secret not in caplog.text
 
 
+def test_messages_that_are_no_events_do_not_hide_events(
+    prefix: Prefix, amazon: Amazon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One search goes through the queue."""
+    others, queue = 95, Queue(amazon, uuid.uuid4().hex, seconds=600)
+    monkeypatch.setattr(objectfolder, "_POLL", 3600.0)
+    prefix.put("a", 0)
+    for _ in range(others):
+        queue.put("not an event")
+    queue.send(f"{prefix.key}/a")
+    with open_events(prefix, queue) as stream:
+        assert numbers_from(stream, 1) == [0]
+    assert queue.waiting() == others
+
+
 def test_two_readers_of_a_queue_read_the_same_stream(
     prefix: Prefix, queue: Queue
 ) -> None:
@@ -457,6 +557,7 @@ def test_readers_that_are_killed_copy_each_row_once(
     [
         ({"queue_url": "nothing"}, "is not a URL"),
         ({"queue_url": "https://a:b@sqs.example/1/q"}, "contains credentials"),
+        ({"queue_url": "https://sqs.example:no/1/q"}, "Port could not be cast"),
         ({"path": "gs://b/in", "queue_url": "https://sqs/1/q"}, "is of S3's events"),
         ({"path": "hdfs://host/in"}, "only topics can be kept"),
         (
@@ -464,7 +565,7 @@ def test_readers_that_are_killed_copy_each_row_once(
             "is not encrypted",
         ),
     ],
-    ids=["no-url", "credentials", "gs", "hdfs", "http"],
+    ids=["no-url", "credentials", "port", "gs", "hdfs", "http"],
 )
 def test_configurations_that_cannot_work_are_refused(
     options: dict[str, str], words: str, prefix: Prefix

@@ -11,7 +11,7 @@ import logging
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import unquote_plus, urlsplit
+from urllib.parse import unquote, unquote_plus, urlsplit
 
 from streamfactory.backends.file.foreign.manifest import is_name
 from streamfactory.spi import (
@@ -54,12 +54,12 @@ _PASSING: Final = ("Throttl", "RequestLimitExceeded", "ServiceUnavailable")
 
 
 class Message(NamedTuple):
-    """Events that one message of the queue has."""
+    """One message of the queue."""
 
     receipt: str
     """With which it is removed."""
-    names: Sequence[str]
-    """Objects directly below the prefix that were created."""
+    names: Sequence[str] | None
+    """Objects directly below the prefix that were created; None if it is no event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +95,6 @@ class Arrivals:
     def receive(self) -> list[Message]:
         """Some messages; none if the queue returns none now.
 
-        Messages that are no events stay in the queue.
-
         Raises:
             NotInstalled: plugin; the client is missing.
             NotAuthorized, TopicNotFound, StorageFailed: permanent.
@@ -108,14 +106,10 @@ class Arrivals:
                 MaxNumberOfMessages=_AT_ONCE,
                 WaitTimeSeconds=0,
             )
-        found = []
-        for message in answer.get("Messages", ()):
-            objects = created_objects(message["Body"])
-            if objects is None:
-                self._warn("has a message that is no event of S3: it stays there")
-                continue
-            found.append(Message(message["ReceiptHandle"], self._names(objects)))
-        return found
+        return [
+            Message(message["ReceiptHandle"], self._names(message["Body"]))
+            for message in answer.get("Messages", ())
+        ]
 
     def remove(self, messages: Sequence[Message]) -> None:
         """Remove messages whose objects are listed. One that stays comes again.
@@ -127,6 +121,8 @@ class Arrivals:
             {"Id": str(number), "ReceiptHandle": message.receipt}
             for number, message in enumerate(messages)
         ]
+        if not entries:
+            return
         with self._asking() as client:
             client.delete_message_batch(QueueUrl=self._access.url, Entries=entries)
 
@@ -136,13 +132,18 @@ class Arrivals:
         if client is not None:
             client.close()
 
-    def _names(self, objects: Sequence[tuple[str, str]]) -> list[str]:
-        """Names below the prefix; other objects are left out."""
+    def _names(self, body: str) -> list[str] | None:
+        """Names below the prefix; other objects are left out. None: it is no event."""
+        objects = created_objects(body)
+        if objects is None:
+            self._warn("has a message that is no event of S3: it stays there")
+            return None
         found = []
         for bucket, key in objects:
             name = key.removeprefix(self._prefix)
             if bucket != self._bucket or not key.startswith(self._prefix):
-                self._warn(f"has an event of {bucket[:80]}/{key[:200]}: it is removed")
+                where = f"{bucket[:80]}/{key[:200]}"
+                self._warn(f"has an event of {where!r}: it is removed")
             elif is_name(name):
                 found.append(name)
         return found
@@ -192,7 +193,7 @@ def arrivals_of(config: StreamConfig) -> Arrivals | None:
         timeout=config["storage.timeout.millis"] / 1000,
     )
     parts = urlsplit(config["path"])
-    prefix = parts.path.strip("/")
+    prefix = unquote(parts.path).strip("/")  # as the client of the store reads it
     return Arrivals(access, parts.netloc, f"{prefix}/" if prefix else "")
 
 

@@ -71,7 +71,7 @@ class ForeignConsumer(PartitionLevelConsumer):
         while True:
             layout.refresh()
             if start >= layout.latest and not layout.ended:
-                layout.discover()
+                layout.discover(end=end)
             if self._was_recreated():
                 return self._empty(layout.earliest)
             if start < layout.latest:

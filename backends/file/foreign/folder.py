@@ -80,7 +80,7 @@ class Folder(Layout):
         self._manifest.refresh()
         self._update()
 
-    def discover(self, *, eager: bool = False) -> None:
+    def discover(self, *, eager: bool = False, end: int | None = None) -> None:
         began = time.monotonic()
         if not eager and began < self._not_before:
             return

@@ -113,12 +113,16 @@ class Layout(ABC):
     def refresh(self) -> None:
         """Update the attributes, as far as that is cheap."""
 
-    def discover(self, *, eager: bool = False) -> None:  # noqa: B027 - a file has none
+    def discover(  # noqa: B027 - a file has none
+        self, *, eager: bool = False, end: int | None = None
+    ) -> None:
         """Search for new files, which `refresh` does not do.
 
         Args:
             eager: Search now. Otherwise the search may be skipped shortly after the
                 last one.
+            end: Offset up to which the caller reads. Files below it may be listed
+                already, by the process that planned the read.
         """
 
     @abstractmethod

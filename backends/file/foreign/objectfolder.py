@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from streamfactory.backends.file.foreign.folder import Folder
 
 if TYPE_CHECKING:
-    from streamfactory.backends.file.foreign.arrivals import Arrivals, Message
+    from streamfactory.backends.file.foreign.arrivals import Arrivals
     from streamfactory.backends.file.foreign.layout import Settings
     from streamfactory.backends.file.foreign.manifest import Manifest
     from streamfactory.backends.file.foreign.places import Place
@@ -49,19 +49,26 @@ class ObjectFolder(Folder):
         default = _LISTING if arrivals is None else _LISTING_BESIDE_EVENTS
         self._pause = default if settings.listing is None else settings.listing
         self._refreshed = False
+        self._planned = 0
+        """Largest end for which the manifest was read."""
         self._next_listing = 0.0
 
     def refresh(self) -> None:
         """Read the manifest once: `discover` reads what other processes list."""
         if not self._refreshed:
-            super().refresh()
-            self._refreshed = True
+            self._read_manifest()
 
-    def discover(self, *, eager: bool = False) -> None:
+    def discover(self, *, eager: bool = False, end: int | None = None) -> None:
+        if end is not None and end > self._planned:
+            # A task of Spark: the files are in the manifest, by its driver.
+            self._planned = end
+            self._read_manifest()
+            if end <= self.latest:
+                return
         now = time.monotonic()
         if not eager and now < self._not_before:
             return
-        super().refresh()
+        self._read_manifest()
         if now >= self._next_listing or (eager and self._arrivals is None):
             self._search()
             self._next_listing = time.monotonic() + self._pause
@@ -75,16 +82,23 @@ class ObjectFolder(Folder):
         if self._arrivals is not None:
             self._arrivals.close()
 
+    def _read_manifest(self) -> None:
+        super().refresh()
+        self._refreshed = True
+
     def _receive(self, arrivals: Arrivals) -> None:
-        """List the objects of events; an event is removed when its object is listed."""
+        """List the objects of events; an event is removed when its object is listed.
+
+        Messages that are no events stay in the queue, and do not end the search: events
+        may be behind them.
+        """
         for _ in range(_RECEIVED):
             messages = arrivals.receive()
             if not messages:
                 return
-            names = {name for message in messages for name in self._new(message)}
-            self._list(dict.fromkeys(names))
-            arrivals.remove(messages)
+            names = {name for message in messages for name in message.names or ()}
+            self._list(dict.fromkeys(filter(self._is_new, names)))
+            arrivals.remove([m for m in messages if m.names is not None])
 
-    def _new(self, message: Message) -> list[str]:
-        listed = self._manifest.names
-        return [n for n in message.names if self._belongs(n) and n not in listed]
+    def _is_new(self, name: str) -> bool:
+        return self._belongs(name) and name not in self._manifest.names
