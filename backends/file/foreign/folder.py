@@ -241,7 +241,8 @@ class Folder(Layout):
             self._check_schema(name, schema, first)
             digest = hashlib.blake2b(str(schema).encode(), digest_size=12).hexdigest()
             size, mark = file.medium.stamp.size, file.fingerprint()
-            self._check_renamed(name, mark, file.medium.stamp.modified)
+            if self._place.renames:
+                self._check_renamed(name, mark, file.medium.stamp.modified)
         except (TopicNotFound, Replaced):
             return []  # removed or overwritten since the scan
         except BaseException:

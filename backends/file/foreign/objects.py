@@ -50,6 +50,8 @@ class ObjectPlace(Place):
         client: Its URL is the prefix; closed with the place.
     """
 
+    renames = False
+
     def __init__(self, client: ObjectClient) -> None:
         self._client = client
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from streamfactory.arrowlog.disk.folders import Folders, Modes
 from streamfactory.backends.file.foreign.medium import (
@@ -29,6 +29,9 @@ class Found(NamedTuple):
 
 class Place(ABC):
     """The files of one folder, by name. One thread at a time."""
+
+    renames: ClassVar[bool]
+    """Whether a file can get another name, and is still the same file."""
 
     @abstractmethod
     def path(self, name: str) -> str:
@@ -84,6 +87,8 @@ class LocalPlace(Place):
         root: The folder.
         links: Whether symbolic links are followed below it.
     """
+
+    renames = True
 
     def __init__(self, root: str, *, links: bool) -> None:
         self._given = root
