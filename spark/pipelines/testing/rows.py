@@ -9,7 +9,6 @@ import json
 import math
 from datetime import date, datetime, time
 from decimal import Decimal
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, final
 
 import pyarrow as pa
@@ -115,16 +114,10 @@ def _conformed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def _names(path: Path) -> set[str]:
     """Names of the columns of JSON lines that were read without an error."""
-<<<<<<< HEAD
     source, text = FileBytes(path), bytearray()
     try:
         while block := source.read(_BLOCK, _WAIT):
             text += block
-=======
-    source = FileBytes(path)
-    try:
-        text = b"".join(iter(partial(source.read, _BLOCK, _WAIT), b""))
->>>>>>> r-rfile
     finally:
         source.close()
     # Text of JSON contains no line feed, but other characters that end lines.
