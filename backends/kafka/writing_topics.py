@@ -45,6 +45,8 @@ _TRY: Final = 3.0
 """Seconds after which a request is repeated: a crashed broker never responds."""
 _ANSWER: Final = 30.0
 """Seconds for the response of a broker that was reachable a moment ago."""
+_SPREAD: Final = 10.0
+"""Seconds in which a topic that one broker has is known to all of them."""
 _MISSING: Final = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,
@@ -95,7 +97,7 @@ class WrittenTopics:
             return TopicFacts(str(found.topic_id), len(found.partitions))
 
         try:
-            return self._retry(ask, deadline)
+            return self._retry(ask, deadline, found=False)
         except KafkaException as error:
             if error.args[0].code() not in _MISSING:
                 raise
@@ -138,7 +140,7 @@ class WrittenTopics:
             made[topic].result(seconds)
 
         try:
-            self._retry(ask, deadline)
+            self._retry(ask, deadline, found=False)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
@@ -240,18 +242,29 @@ class WrittenTopics:
 
         return self._retry(ask, deadline) if partitions else {}
 
-    def _retry(self, ask: Callable[[float], T], deadline: Deadline) -> T:
+    def _retry(
+        self, ask: Callable[[float], T], deadline: Deadline, *, found: bool = True
+    ) -> T:
         """Retry a query: leaders move and coordinators load.
+
+        Args:
+            ask: The query; its argument is the time of one attempt, in seconds.
+            deadline: For all attempts.
+            found: Whether `facts` has found the topic. Then a broker that does not know
+                it is asked again for a while: a new topic is not known to all at once.
 
         Raises:
             ConnectionFailed: transient; no response before the deadline.
             NotAuthorized: permanent; the credentials were rejected.
         """
+        spread = Deadline(_SPREAD)
         while True:
             try:
                 return ask(max(_PAUSE, min(_TRY, deadline.left)))
             except (KafkaException, TimeoutError) as error:
                 passing = isinstance(error, TimeoutError) or is_passing(error)
+                if found and spread.left and isinstance(error, KafkaException):
+                    passing |= error.args[0].code() in _MISSING
                 if not passing:
                     raise
                 doing = "asking about topics"

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import OFFSET_INVALID
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
 from streamfactory.backends.kafka.clients import Watch
 from streamfactory.backends.kafka.metadata import KafkaMetadata
@@ -26,13 +26,17 @@ if TYPE_CHECKING:
 class Client:
     """Answers requests for offsets, the next one each time."""
 
-    def __init__(self, *offsets: int) -> None:
+    def __init__(self, *offsets: int | KafkaException) -> None:
         self._offsets = iter(offsets)
 
     def list_offsets(self, places: dict[Any, Any], **_: object) -> dict[Any, Any]:
         answers: dict[Any, Future[Any]] = {place: Future() for place in places}
         for answer in answers.values():
-            answer.set_result(SimpleNamespace(offset=next(self._offsets)))
+            found = next(self._offsets)
+            if isinstance(found, KafkaException):
+                answer.set_exception(found)
+            else:
+                answer.set_result(SimpleNamespace(offset=found))
         return answers
 
     def poll(self, _: float) -> None:
@@ -87,5 +91,12 @@ def test_none_is_made_of_a_missing_answer(
 
 def test_a_writer_asks_for_offsets_again() -> None:
     topics, client = WrittenTopics(dict, Watch(), "broker"), Client(OFFSET_INVALID, 7)
+    topics._admin = lambda *_: client  # type: ignore[assignment,method-assign]
+    assert topics.begin(("t", 0), Deadline(5.0)) == 7
+
+
+def test_a_writer_asks_a_broker_again_that_does_not_know_a_new_topic() -> None:
+    unknown = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    topics, client = WrittenTopics(dict, Watch(), "broker"), Client(unknown, unknown, 7)
     topics._admin = lambda *_: client  # type: ignore[assignment,method-assign]
     assert topics.begin(("t", 0), Deadline(5.0)) == 7
