@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         bare,
         by_id,
         by_name,
+        check_fields,
         check_ids,
     )
     from streamfactory.tables.metadata import TableMetadata
@@ -127,6 +128,7 @@ __all__ = [
     "changes_option",
     "check_avro_file",
     "check_avro_schema",
+    "check_fields",
     "check_ids",
     "check_options",
     "check_size",
@@ -155,7 +157,10 @@ _LATER: Final = {
     "forks": "ForkGuard",
     "kept": "Kept",
     "layout": "Layout Place",
-    "matching": "FIELD_ID FileColumns Match StreamColumns bare by_id by_name check_ids",
+    "matching": (
+        "FIELD_ID FileColumns Match StreamColumns bare by_id by_name check_fields "
+        "check_ids"
+    ),
     "metadata": "TableMetadata",
     "options": (
         "APPENDS PATH_OPTION START_REMEDY TABLE_OPTIONS WRITE_OPTIONS changes_option "

@@ -56,6 +56,38 @@ def check_ids(file: pa.Schema, path: str) -> None:
             raise FormatRefused(what, remedy="rewrite the data files of the table")
 
 
+def check_fields(file: pa.Schema, table: pa.Schema, path: str) -> None:
+    """Refuse a file with fields inside of columns that the table does not have there.
+
+    For formats that match by name, and never drop a field: such values are no former
+    ones of the table, and would be left out without a word. Columns beside those of the
+    table are not looked at: formats keep facts of rows in them.
+
+    Raises:
+        SchemaMismatch: permanent.
+    """
+    names = set(table.names)
+    for field in file:
+        if field.name in names:
+            _check_field(field.type, table.field(field.name).type, field.name, path)
+
+
+def _check_field(have: pa.DataType, want: pa.DataType, at: str, path: str) -> None:
+    if _types.is_struct(have) and _types.is_struct(want):
+        for child in have:
+            place, index = f"{at}.{child.name}", want.get_field_index(child.name)
+            if index < 0:
+                what = f"{path!r} has a field {place!r}, which the table does not have"
+                remedy = "add it to the table, or rewrite the file without it"
+                raise SchemaMismatch(what, remedy=remedy)
+            _check_field(child.type, want.field(index).type, place, path)
+    elif _types.is_map(have) and _types.is_map(want):
+        _check_field(have.key_type, want.key_type, f"{at}.key", path)
+        _check_field(have.item_type, want.item_type, f"{at}.value", path)
+    elif _is_list(have) and _is_list(want):
+        _check_field(have.value_type, want.value_type, f"{at}.element", path)
+
+
 class Match(NamedTuple):
     """What identifies fields of data files and of the table."""
 

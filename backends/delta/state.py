@@ -78,6 +78,8 @@ class State:
         self.match = _MATCHES[mode]
         self.needs_ids = mode == "id"
         """Whether data files have to state field ids."""
+        self.drops = mode != "none"
+        """Whether fields can be dropped: data files may have former ones."""
         self.feed = configuration.get(FEED, "false").lower() == "true"
         self.schema = _schema(version, metadata.schema, mapped=mode != "none")
         """With what identifies columns."""

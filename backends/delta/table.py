@@ -33,6 +33,7 @@ from streamfactory.tables import (
     StreamColumns,
     Table,
     bare,
+    check_fields,
     check_ids,
     count_rows,
     open_parquet,
@@ -166,6 +167,8 @@ class DeltaTable(Table):
             if state.needs_ids:
                 check_ids(file.schema, piece.path)
             constants, path = detail["constants"], piece.path
+            if not state.drops:
+                check_fields(file.schema, state.schema, path)
             columns = FileColumns(file.schema, wanted, state.match, constants, path)
             names = [*columns.names, TYPE] if feed else columns.names
             for batch, first in file.stream(names, skip, rows):

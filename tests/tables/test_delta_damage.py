@@ -6,7 +6,7 @@ import json
 import os
 import struct
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -438,9 +438,12 @@ def test_vectors_are_read_as_roaring_bitmaps_are_written(
 # --- data files that are not those of the log ---------------------------------------
 
 
-def _replaced(path: Path, file: pa.Table) -> None:
+TWO: Final = pa.table({"id": [1, 2]})
+
+
+def _replaced(path: Path, file: pa.Table, table: pa.Table = TWO) -> None:
     """A table of one commit, whose data file another program has replaced."""
-    write_deltalake(str(path), pa.table({"id": [1, 2]}))
+    write_deltalake(str(path), table)
     (one,) = path.glob("*.parquet")
     pq.write_table(file, one)
 
@@ -462,6 +465,43 @@ def test_columns_of_a_file_that_are_not_those_of_the_table_are_refused(
 ) -> None:
     _replaced(tmp_path / "table", file)
     with pytest.raises(SchemaMismatch, match=what):
+        read(tmp_path / "table")
+
+
+def in_struct(value: Any) -> Any:
+    return {"s": value}
+
+
+def in_list(value: Any) -> Any:
+    return [value]
+
+
+def in_map(value: Any) -> Any:
+    return [("k", value)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "within", "at"),
+    [
+        (lambda one: one, lambda one: one, "id.b"),
+        (lambda one: pa.struct({"s": one}), in_struct, "id.s.b"),
+        (pa.list_, in_list, "id.element.b"),
+        (lambda one: pa.map_(pa.string(), one), in_map, "id.value.b"),
+    ],
+    ids=["struct", "struct in a struct", "list", "map"],
+)
+def test_fields_of_a_file_that_its_table_lacks_are_not_left_out(
+    kind: Callable[[pa.DataType], pa.DataType],
+    within: Callable[[Any], Any],
+    at: str,
+    tmp_path: Path,
+) -> None:
+    have, value = pa.struct({"a": pa.int64()}), {"a": 1}
+    more = pa.struct({"a": pa.int64(), "b": pa.int64()})
+    stated = pa.table({"id": pa.array([within(value)], kind(have))})
+    file = pa.table({"id": pa.array([within({**value, "b": 2})], kind(more))})
+    _replaced(tmp_path / "table", file, stated)
+    with pytest.raises(SchemaMismatch, match=f"a field '{at}', which the table does"):
         read(tmp_path / "table")
 
 
