@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from urllib.parse import quote
 
 from streamfactory.backends.delta.actions import File, Metadata, metadata_action
+from streamfactory.backends.delta.cleaning import files_of_old, log_of_old
 from streamfactory.backends.delta.evolving import can_widen, check_times, evolved_text
 from streamfactory.backends.delta.log import FOLDER, DeltaLog
 from streamfactory.backends.delta.partitions import check_partitions, partition_fields
@@ -27,8 +28,16 @@ from streamfactory.backends.delta.rules import check_replaceable, check_writable
 from streamfactory.backends.delta.state import State, schema_of
 from streamfactory.backends.delta.table import DeltaTable
 from streamfactory.backends.delta.types import field_of, protocol_of_new, schema_text
-from streamfactory.spi import CorruptData, OffsetOutOfRange, StreamError
+from streamfactory.spi import (
+    CorruptData,
+    NotInstalled,
+    OffsetOutOfRange,
+    StorageFailed,
+    StreamError,
+)
+from streamfactory.spi.causes import first_line
 from streamfactory.tables import Commit, Piece, TableFiles, client_options
+from streamfactory.tables.errors import failure_kind
 from streamfactory.tables.markers import Marker
 from streamfactory.tables.writable import Kind, Live, LiveFile, WritableTable
 from streamfactory.tables.writing import table_storage
@@ -237,11 +246,38 @@ class WritableDeltaTable(WritableTable):
         self._tidy(seen, writer_id)
         return True
 
+    def clean(self, ordinal: int) -> None:
+        """Remove versions before one, with the files that only they need.
+
+        Where it is interrupted, it continues when it is repeated.
+
+        Args:
+            ordinal: The first version whose snapshot and changes can still be read; the
+                newest one if it is later.
+
+        Raises:
+            NotInstalled: plugin; ``deltalake``, which writes checkpoints, is missing.
+            StorageFailed: permanent; no checkpoint of the version can be written.
+        """
+        ordinal = min(ordinal, self.look().version)
+        old = log_of_old(self._log, ordinal)
+        if not old or self._log.oldest().ordinal > ordinal:
+            return
+        if ordinal not in self._log.listed().checkpoints:
+            self._checkpoint(ordinal)
+        # Data first: by the log it is found again.
+        self.storage.remove(sorted(files_of_old(self._log, ordinal)))
+        self.storage.remove(old)
+
     def close(self) -> None:
         self.storage.close()
 
     def _tidy(self, seen: DeltaSeen, writer_id: str | None) -> None:
-        """After a commit, which is there whatever becomes of this."""
+        """After a commit, which is there whatever becomes of this.
+
+        Without checkpoints the log takes longer and longer to read. One that could not
+        be written is due soon again.
+        """
         before = seen.writers.get(f"{_POINTER}{writer_id}")
         try:
             if before is not None:
@@ -251,19 +287,21 @@ class WritableDeltaTable(WritableTable):
         except StreamError as error:
             _logger.warning("%s: %s", self._config["path"], error)
 
-    def _checkpoint(self) -> None:
-        """Write a checkpoint: without them the log takes longer and longer to read."""
+    def _checkpoint(self, version: int | None = None) -> None:
+        """Write a checkpoint of a version; None means the newest."""
+        path, options = self._config["path"], client_options(self._config)
+        what = f"no checkpoint of the table at {path!r} can be written"
         try:
             import deltalake
-
-            options = client_options(self._config)
-            deltalake.DeltaTable(
-                self._config["path"], storage_options=options
-            ).create_checkpoint()
-        except Exception as error:  # noqa: BLE001 - of deltalake, or that it is missing
-            # The table is as before, and the next checkpoint is due soon.
-            text = "%s: no checkpoint was written: %s"
-            _logger.warning(text, self._config["path"], error)
+        except ImportError as error:
+            remedy = "run: pip install 'streamfactory[delta]'"
+            raise NotInstalled(what, remedy=remedy) from error
+        try:
+            table = deltalake.DeltaTable(path, version, storage_options=options)
+            table.create_checkpoint()
+        except Exception as error:  # its classes are many, and say little
+            what = f"{what}: {first_line(error)}"
+            raise (failure_kind(error) or StorageFailed)(what) from error
 
 
 def _interval(metadata: Metadata) -> int:

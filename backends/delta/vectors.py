@@ -111,7 +111,7 @@ def marked_rows(
         if vector.kind == "i":
             body = _decoded(vector.text)[: vector.size]
         else:
-            path = _path(vector.kind, vector.text, location)
+            path = vector_path(vector, location)
             body = _stored(files, path, vector.offset, vector.size)
         return _rows(body, vector.rows)
     except (IndexError, ValueError) as error:
@@ -121,7 +121,18 @@ def marked_rows(
         raise CorruptData(what) from error
 
 
-def _path(kind: str, text: str, location: str) -> str:
+def vector_path(vector: Vector, location: str) -> str:
+    """The path of the file of a deletion vector, below the table.
+
+    Args:
+        vector: Stored in a file.
+        location: Of the table.
+
+    Raises:
+        ValueError: The log does not describe one.
+        FormatRefused: permanent; the file is outside of the table.
+    """
+    kind, text = vector.kind, vector.text
     if kind == "u":
         prefix, name = text[:-_UUID], UUID(bytes=_decoded(text[-_UUID:]))
         path = f"{prefix}/" if prefix else ""

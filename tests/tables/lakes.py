@@ -13,10 +13,12 @@ from pyiceberg.exceptions import CommitStateUnknownException
 from pyiceberg.types import StringType
 from tests.tables import sink_proving
 
+import streamfactory
 from streamfactory.backends.delta.committing import WritableDeltaTable
 from streamfactory.backends.iceberg.committing import WritableIcebergTable
 from streamfactory.spi import ConnectionFailed
 from streamfactory.wiring.streams.opening import open_sink
+from streamfactory.wiring.topics.admin import open_admin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,6 +66,22 @@ class Lake(ABC):
         ):
             last = committer.last()
             return (None, None) if last is None else (last.epoch, last.source_position)
+
+    def position_behind(self) -> Position:
+        """Of a reader that has read the table."""
+        with streamfactory.open(self.config, follow=False) as stream:
+            list(stream)
+            return stream.position
+
+    def changes_since(self, at: Position) -> list[int]:
+        """The ids that a reader gets which continues at a position."""
+        with streamfactory.open(self.config, start=at, follow=False) as stream:
+            return [row for batch in stream for row in batch.rows["id"].to_pylist()]
+
+    def truncate(self, at: Position) -> None:
+        """Remove what lies before a position."""
+        with open_admin(self.config) as admin:
+            admin.truncate({p.id: offset for p, offset in at.items()})
 
     def disturb(
         self,

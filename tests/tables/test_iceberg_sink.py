@@ -264,31 +264,19 @@ def test_secrets_of_a_catalog_stay_out_of_the_table(lake: IcebergLake) -> None:
 # --- old snapshots --------------------------------------------------------------------
 
 
-def changes_since(lake: IcebergLake, at: Any) -> list[int]:
-    with streamfactory.open(lake.config, start=at, follow=False) as stream:
-        return [row for batch in stream for row in batch.rows["id"].to_pylist()]
-
-
-def position_behind(lake: IcebergLake) -> Any:
-    """Of a reader that has read the table."""
-    with streamfactory.open(lake.config, follow=False) as stream:
-        list(stream)
-        return stream.position
-
-
 def test_snapshots_that_another_program_expired_are_a_loss(lake: IcebergLake) -> None:
     """Of the first one that is left, pyiceberg removes the id of its parent."""
     lake.create(ID)
     lake.append({"id": [1]})
-    at = position_behind(lake)
+    at = lake.position_behind()
     for number in (2, 3, 4):
         lake.append({"id": [number]})
-    assert changes_since(lake, at) == [2, 3, 4]
+    assert lake.changes_since(at) == [2, 3, 4]
     with lake.table() as table:
         old = [one.snapshot_id for one in table.snapshots()[:2]]
         table.maintenance.expire_snapshots().by_ids(old).commit()
     with pytest.raises(OffsetOutOfRange):
-        changes_since(lake, at)
+        lake.changes_since(at)
 
 
 def test_snapshots_before_a_reader_are_expired_with_their_files(
@@ -298,16 +286,16 @@ def test_snapshots_before_a_reader_are_expired_with_their_files(
         sink.put({"id": [number]}, writer_id="w")
     with open_admin(lake.config) as admin:
         admin.compact()
-        behind = position_behind(lake)
+        behind = lake.position_behind()
         sink.put({"id": [4]}, writer_id="w")
         assert len(lake.data_files()) == 6
         admin.truncate({0: next(iter(behind.values()))})
     assert len(lake.data_files()) == 2
-    assert changes_since(lake, behind) == [4]
+    assert lake.changes_since(behind) == [4]
     assert lake.ids() == [0, 1, 2, 3, 4]
     assert sink.put({"id": [0]}, writer_id="w", epoch=2) is False
     sink.put({"id": [5]}, writer_id="w")
-    assert changes_since(lake, behind) == [4, 5]
+    assert lake.changes_since(behind) == [4, 5]
     with lake.table() as table:
         assert all((one.sequence_number or 0) >= 6 for one in table.snapshots())
     for path in (lake.folder / "shop" / "orders" / "metadata").glob("*.avro"):
@@ -319,7 +307,7 @@ def test_an_expiry_reads_each_manifest_once(
 ) -> None:
     for number in range(4):
         sink.put({"id": [number]})
-    behind, read = position_behind(lake), []
+    behind, read = lake.position_behind(), []
     real = IcebergMetadata.entries
 
     def counted(files: IcebergMetadata, manifest: Any, location: str) -> Any:
@@ -350,7 +338,7 @@ def test_an_expiry_behind_which_another_commit_came_is_computed_again(
 ) -> None:
     for number in range(3):
         sink.put({"id": [number]})
-    behind = position_behind(lake)
+    behind = lake.position_behind()
     real, left = expiring.files_of_expired, [None]
 
     def disturbed(*arguments: Any) -> Any:
@@ -365,4 +353,4 @@ def test_an_expiry_behind_which_another_commit_came_is_computed_again(
     with open_admin(lake.config) as admin:
         admin.truncate({0: next(iter(behind.values()))})
     assert lake.ids() == [0, 1, 2, 7]
-    assert changes_since(lake, behind) == [7]
+    assert lake.changes_since(behind) == [7]
