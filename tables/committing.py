@@ -41,6 +41,8 @@ class TableFactory(Protocol):
 
     key: Sequence[str]
     """Columns by which rows are written; none: rows are appended."""
+    keeps_partitions: bool
+    """Whether an epoch that replaces rows keeps those of partitions it has none of."""
 
     def table(self) -> WritableTable:
         """The table, opened by the first call."""
@@ -84,12 +86,18 @@ class TableCommitter(StreamCommitter):
     ) -> LastCommit | None:
         merge = self._merge(epoch, messages)
 
-        def everything(seen: Seen) -> Replaced:
+        def replaced(seen: Seen) -> Replaced:
             if self._factory.key:
                 merge()  # refuses keys of two tasks
-            return Replaced(removed=self._factory.table().live(seen).files)
+            table = self._factory.table()
+            live = table.live(seen).files
+            if self._factory.keeps_partitions:
+                staged = _staged(messages)
+                files = [file for one in staged for file in one.files]
+                live = table.within(seen, live, files)
+            return Replaced(removed=live)
 
-        return self._commit(epoch, messages, source_position, Kind.REPLACE, everything)
+        return self._commit(epoch, messages, source_position, Kind.REPLACE, replaced)
 
     def _merge(
         self, epoch: int, messages: Sequence[CommitMessage]

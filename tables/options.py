@@ -88,7 +88,19 @@ def partition_option(doc: str, example: str) -> Option:
     return Option("partition.by", doc, LIST, applies=_WRITE, example=example)
 
 
+PARTITIONS: Final = "partitions"
+"""Value of the option ``overwrite``."""
+
 WRITE_OPTIONS: Final = (
+    Option(
+        "overwrite",
+        "What an epoch replaces that replaces rows, as with Spark's mode overwrite. "
+        "table: all rows. partitions: all rows of the partitions that its own rows "
+        "have; an epoch without rows replaces none.",
+        choice("table", PARTITIONS),
+        default="table",
+        applies=_WRITE,
+    ),
     Option(
         "key.max.bytes",
         "Maximum bytes of the keys of an epoch that is written by key "

@@ -79,7 +79,7 @@ class Kind(Enum):
     MERGE = "merge"
     """Rows were inserted, updated and deleted by key."""
     REPLACE = "replace"
-    """All rows were replaced."""
+    """All rows were replaced, or all of some partitions."""
     COMPACT = "compact"
     """Files were replaced; rows are the same."""
 
@@ -161,6 +161,21 @@ class WritableTable(ABC):
 
         Raises:
             Unsupported: misuse; rows may not be changed.
+        """
+
+    @abstractmethod
+    def within(
+        self, seen: Seen, live: Iterable[LiveFile], files: Iterable[DataFile]
+    ) -> list[LiveFile]:
+        """The data files of the table that are in the partitions of other files.
+
+        Args:
+            seen: As of the commit.
+            live: Those of the table.
+            files: That were written for it.
+
+        Raises:
+            Unsupported: misuse; files of the table have other partition fields.
         """
 
     @abstractmethod

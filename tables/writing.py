@@ -31,6 +31,7 @@ from streamfactory.tables.committing import TableCommitter, tries
 from streamfactory.tables.evolving import evolution, steps
 from streamfactory.tables.keyed import KeyedChanges, check_key
 from streamfactory.tables.matching import bare
+from streamfactory.tables.options import PARTITIONS
 from streamfactory.tables.staging import TableWriter
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class TableProducerFactory(ProducerFactory):
         self._closed = False
         self.key = key_of(config)
         """Columns by which rows are written; none: rows are appended."""
+        self.keeps_partitions = config["overwrite"] == PARTITIONS
+        """Whether one that replaces rows keeps those of partitions it has none of."""
 
     @abstractmethod
     def open_table(self) -> WritableTable:

@@ -43,7 +43,7 @@ from streamfactory.tables.writable import Kind, Live, LiveFile, WritableTable
 from streamfactory.tables.writing import table_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -219,6 +219,20 @@ class WritableDeltaTable(WritableTable):
         found = table.pieces(live_files(self._log, seen.version), commit)
         return Live(table, [_live(piece, file) for piece, file in found], files)
 
+    def within(
+        self, seen: Seen, live: Iterable[LiveFile], files: Iterable[DataFile]
+    ) -> list[LiveFile]:
+        assert isinstance(seen, DeltaSeen)
+        state = State(seen.version, seen.metadata)
+
+        def of(values: Mapping[str, str | None]) -> str:
+            # By their values: programs write the same one as different texts.
+            found = state.constants(seen.version, values)
+            return repr([one.as_py() for one in found.values()])
+
+        wanted = {of(one.values) for one in files}
+        return [one for one in live if of(_file(one).values) in wanted]
+
     def commit(self, seen: Seen, change: Change) -> bool:
         assert isinstance(seen, DeltaSeen)
         now, number = _now(), secrets.randbits(_BITS)
@@ -361,9 +375,13 @@ def _live(piece: Piece, file: File) -> LiveFile:
     return LiveFile(piece, file, file.key, partition, file.vector is not None)
 
 
+def _file(one: LiveFile) -> File:
+    assert isinstance(one.entry, File)
+    return one.entry
+
+
 def _removed(one: LiveFile, now: int) -> dict[str, Any]:
-    file = one.entry
-    assert isinstance(file, File)
+    file = _file(one)
     body: dict[str, Any] = {
         "path": file.path,
         "deletionTimestamp": now,

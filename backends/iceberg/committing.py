@@ -50,6 +50,7 @@ from streamfactory.backends.iceberg.types import (
     iceberg_schema,
     iceberg_type,
 )
+from streamfactory.spi import Unsupported
 from streamfactory.tables import Kept, Piece, TableFiles
 from streamfactory.tables.committing import tries
 from streamfactory.tables.markers import Marker
@@ -58,7 +59,7 @@ from streamfactory.tables.writable import Kind, Live, LiveFile, WritableTable
 from streamfactory.tables.writing import table_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import pyarrow as pa
     from pyiceberg.table import Transaction
@@ -167,6 +168,19 @@ class WritableIcebergTable(WritableTable):
             return Live(table, (), files)
         found = table.files(seen.table.metadata, snapshot)
         return Live(table, [_live(piece, file) for piece, file in found], files)
+
+    def within(
+        self, seen: Seen, live: Iterable[LiveFile], files: Iterable[DataFile]
+    ) -> list[LiveFile]:
+        assert isinstance(seen, IcebergSeen)
+        spec, schema = seen.table.spec(), seen.table.schema()
+        live = list(live)
+        if any(_file(one).spec_id != spec.spec_id for one in live):
+            what = "files of the table are divided by an earlier partition spec: rows "
+            what += "of one partition are not replaced"
+            raise Unsupported(what, remedy="rewrite the data files of the table")
+        wanted = {repr(record_of(one.values, spec, schema)) for one in files}
+        return [one for one in live if repr(_file(one).partition) in wanted]
 
     def commit(self, seen: Seen, change: Change) -> bool:
         assert isinstance(seen, IcebergSeen)
@@ -288,6 +302,11 @@ def _live(piece: Piece, file: IcebergFile) -> LiveFile:
     deletes = tuple(detail["deletes"])
     partition = (file.spec_id, repr(file.partition))
     return LiveFile(piece, file, (file.file_path, deletes), partition, bool(deletes))
+
+
+def _file(one: LiveFile) -> IcebergFile:
+    assert isinstance(one.entry, IcebergFile)
+    return one.entry
 
 
 @final

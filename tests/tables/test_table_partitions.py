@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import contextlib
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,6 +14,7 @@ from tests.tables.lakes import DeltaLake, IcebergLake
 
 import streamfactory
 from streamfactory.spi import ConfigError, SchemaMismatch, Unsupported
+from streamfactory.spi.arrowjson import parse_schema
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -137,3 +140,117 @@ def test_partitions_that_a_table_cannot_have_are_refused(
     with lake.sink() as sink, pytest.raises(error, match=match):
         sink.put(ROWS)
     assert not lake.folder.exists()
+
+
+# --- an epoch that replaces the rows of its partitions --------------------------------
+
+
+def replace_rows(lake: Lake, rows: pa.Table, scope: str = "partitions") -> None:
+    options = {f"stream.{lake.kind}.overwrite": scope}
+    batches = rows.combine_chunks().to_batches()
+    with (
+        lake.sink(**options) as sink,
+        contextlib.closing(sink.committer(writer_id="r")) as committer,
+    ):
+        last = committer.last()
+        epoch = 0 if last is None else last.epoch + 1
+        with sink.writer(rows.schema, writer_id="r", epoch=epoch) as writer:
+            for batch in batches:
+                writer.write(batch)
+            message = writer.commit()
+        assert committer.commit(epoch, [message], replace_all=True)
+        assert not committer.commit(epoch, [message], replace_all=True)
+
+
+KINDS: dict[str, list[Any]] = {
+    "bigint": [1, -2, None],
+    "boolean": [True, False, None],
+    "string": ["a", "%20 =/", None],
+    "date": [date(2024, 2, 29), date(1969, 12, 31), None],
+    "decimal(9, 2)": [Decimal("1.50"), Decimal("20.01"), None],
+    "timestamp": [AT[0], datetime(1969, 1, 1, 0, 0, 0, 1, UTC), None],
+}
+
+
+def of_kind(kind: str, numbers: list[int], values: list[Any]) -> pa.Table:
+    schema = parse_schema(f"id bigint, k {kind}")
+    return pa.table([numbers, values], schema=schema)
+
+
+@pytest.mark.parametrize("of", [*KINDS])
+@pytest.mark.parametrize("kind", [DeltaLake, IcebergLake])
+def test_rows_of_the_partitions_of_an_epoch_are_replaced(
+    tmp_path: Path, kind: type[Lake], of: str
+) -> None:
+    lake, (one, two, none) = partitioned(kind, tmp_path, "k"), KINDS[of]
+    with lake.sink() as sink:
+        sink.put(of_kind(of, [1, 2, 3, 4], [one, two, none, one]))
+        sink.put(of_kind(of, [5, 6], [two, none]))
+    for number, value in ((7, one), (8, none)):
+        replace_rows(lake, of_kind(of, [number], [value]))
+    assert {row["id"]: row["k"] for row in by_id(lake.rows())} == {
+        2: two,
+        5: two,
+        7: one,
+        8: none,
+    }
+    replace_rows(lake, of_kind(of, [], []))
+    assert lake.ids() == [2, 5, 7, 8]
+    replace_rows(lake, of_kind(of, [9], [one]), "table")
+    assert lake.ids() == [9]
+
+
+@pytest.mark.parametrize(
+    ("kind", "by", "left"),
+    [
+        (IcebergLake, "day(at)", [1, 2, 9]),
+        (IcebergLake, "month(at)", [9]),
+        (IcebergLake, "bucket[2](id),truncate[1](city)", [1, 2, 4, 9]),
+        (DeltaLake, "city,at", [1, 2, 4, 9]),
+    ],
+)
+def test_partitions_of_several_columns_and_transforms_are_replaced(
+    tmp_path: Path, kind: type[Lake], by: str, left: list[int]
+) -> None:
+    """The row 9 is in the bucket of 3."""
+    lake = partitioned(kind, tmp_path, by)
+    with lake.sink() as sink:
+        sink.put(ROWS)
+    row = ROWS.slice(2, 1).set_column(0, "id", pa.array([9]))
+    replace_rows(lake, row)
+    assert lake.ids() == left
+
+
+def test_a_value_that_another_program_spells_otherwise_is_the_same(
+    tmp_path: Path,
+) -> None:
+    lake = partitioned(DeltaLake, tmp_path, "k")
+    with lake.sink() as sink:
+        sink.put(of_kind("decimal(9, 2)", [1, 2], [Decimal("1.50"), Decimal("2.50")]))
+    assert isinstance(lake, DeltaLake)
+    log = lake.path / "_delta_log" / f"{1:020}.json"
+    assert '"1.50"' in log.read_text()
+    log.write_text(log.read_text().replace('"k":"1.50"', '"k":"1.5"'))
+    replace_rows(lake, of_kind("decimal(9, 2)", [3], [Decimal("1.50")]))
+    assert lake.ids() == [2, 3]
+
+
+def test_without_partitions_all_rows_are_replaced(tmp_path: Path) -> None:
+    for kind in (DeltaLake, IcebergLake):
+        lake = kind(tmp_path / kind.kind)
+        with lake.sink() as sink:
+            sink.put({"id": [1, 2]})
+        replace_rows(lake, pa.table({"id": [3]}))
+        assert lake.ids() == [3]
+
+
+def test_files_of_an_earlier_partition_spec_are_not_replaced(tmp_path: Path) -> None:
+    lake = partitioned(IcebergLake, tmp_path, "city")
+    assert isinstance(lake, IcebergLake)
+    with lake.sink() as sink:
+        sink.put(ROWS)
+    with lake.table() as table, table.update_spec() as update:
+        update.add_field("id", BucketTransform(2))
+    with pytest.raises(Unsupported, match="an earlier partition spec"):
+        replace_rows(lake, ROWS)
+    assert lake.ids() == [1, 2, 3, 4]
