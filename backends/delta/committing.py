@@ -24,7 +24,11 @@ from streamfactory.backends.delta.evolving import can_widen, check_times, evolve
 from streamfactory.backends.delta.log import FOLDER, DeltaLog
 from streamfactory.backends.delta.partitions import check_partitions, partition_fields
 from streamfactory.backends.delta.replay import live_files, written
-from streamfactory.backends.delta.rules import check_replaceable, check_writable
+from streamfactory.backends.delta.rules import (
+    check_memory,
+    check_replaceable,
+    check_writable,
+)
 from streamfactory.backends.delta.state import State, schema_of
 from streamfactory.backends.delta.table import DeltaTable
 from streamfactory.backends.delta.types import field_of, protocol_of_new, schema_text
@@ -194,6 +198,7 @@ class WritableDeltaTable(WritableTable):
 
     def marker(self, seen: Seen, writer_id: str) -> Marker | None:
         assert isinstance(seen, DeltaSeen)
+        check_memory(seen.metadata)
         number = seen.writers.get(_POINTER + writer_id)
         if number is None:
             return None

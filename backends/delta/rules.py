@@ -37,6 +37,7 @@ _IN_SCHEMA: Final = {
     '"delta.identity.': "identity columns",
 }
 _CONSTRAINT: Final = "delta.constraints."
+_FORGETS: Final = "delta.setTransactionRetentionDuration"
 _MAPPING: Final = "delta.columnMapping.mode"
 
 _KEEPS: Final = {
@@ -62,6 +63,22 @@ def check_writable(metadata: Metadata, protocol: Protocol) -> None:
     if lacks:
         what = f"the table cannot be written: it has {', '.join(lacks)}"
         raise Unsupported(what, remedy="write it with Spark or another engine of Delta")
+
+
+def check_memory(metadata: Metadata) -> None:
+    """Refuse a table whose checkpoints leave out writers that have paused for a while.
+
+    An epoch that such a writer repeats would be committed twice.
+
+    Raises:
+        Unsupported: misuse.
+    """
+    if _FORGETS in metadata.configuration:
+        what = (
+            f"the table has the property {_FORGETS}: it forgets the epochs of writers"
+        )
+        remedy = f"unset {_FORGETS}, or write without a writer id (at-least-once)"
+        raise Unsupported(what, remedy=remedy)
 
 
 def check_replaceable(metadata: Metadata) -> None:

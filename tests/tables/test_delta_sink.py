@@ -92,6 +92,19 @@ def test_what_is_known_of_a_writer_outlives_the_log_of_its_commit(
         assert (last.epoch, last.source_position) == (5, position)
 
 
+def test_a_table_that_forgets_writers_takes_rows_without_a_writer_id_only(
+    path: Path,
+) -> None:
+    """Its checkpoints leave out what the log has of writers, after a while."""
+    name = "delta.setTransactionRetentionDuration"
+    DeltaTable.create(str(path), ID, configuration={name: "interval 30 days"})
+    with sink_of(path) as sink:
+        with pytest.raises(Unsupported, match="forgets the epochs of writers"):
+            sink.put({"id": [1]}, writer_id="w", epoch=0)
+        sink.put({"id": [2]})
+    assert ids(path) == [2]
+
+
 def test_a_sink_whose_log_was_cleaned_meanwhile_continues(
     path: Path, sink: Sink
 ) -> None:
