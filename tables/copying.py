@@ -40,7 +40,7 @@ def copied(
         rows_of: Returns the rows of a file that are kept.
     """
     prefix = f"part-00000-{uuid.uuid4().hex}"
-    made = DataFiles(storage, prefix, seen.schema, seen.partitions)
+    made = DataFiles(storage, prefix, seen.schema, seen.partitions, seen.form)
     fitting = Conformer(bare(seen.schema))
     try:
         for found in by_partition(files).values():

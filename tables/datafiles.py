@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamfactory.spi.computing import pc
+from streamfactory.tables.form import USUAL, Form
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,11 +21,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from streamfactory.arrowlog.disk.storage import NewBlob, Storage
+    from streamfactory.tables.form import SortField
 
 _BUFFERED: Final = 64 << 20
 """Bytes of rows that wait for a row group, over all files of an attempt."""
-_GROUP: Final = 1 << 20
-"""Rows of a row group."""
 _OPEN: Final = 64
 """Files that are open at a time: one for each combination of partition values."""
 
@@ -96,6 +96,7 @@ class DataFiles:
         prefix: Of their names.
         schema: Columns of the table.
         partitions: By what rows are divided among files.
+        form: How files are written.
     """
 
     def __init__(
@@ -104,13 +105,16 @@ class DataFiles:
         prefix: str,
         schema: pa.Schema,
         partitions: Sequence[PartitionField],
+        form: Form = USUAL,
     ) -> None:
+        self._form = form
         self._storage = storage
         self._prefix = prefix
         self._partitions = list(partitions)
         left = {one.column for one in partitions if not one.is_stored}
         self._schema = pa.schema([one for one in schema if one.name not in left])
-        self._largest = min(_LARGEST, storage.largest or _LARGEST)
+        largest = form.largest or _LARGEST
+        self._largest = min(largest, storage.largest or largest)
         self._open: dict[Values, _NewFile] = {}
         self._buffered = 0
         self._made = 0
@@ -210,7 +214,8 @@ class DataFiles:
             if len(self._open) >= _OPEN:
                 self._finish(next(iter(self._open)))
             path = folder_of(self._partitions, values) + self.new_path()
-            found = _NewFile(self._storage.create(path), path, self._schema)
+            blob = self._storage.create(path)
+            found = _NewFile(blob, path, self._schema, self._form)
             self._open[values] = found
         return found
 
@@ -287,24 +292,44 @@ def _filled(column: pa.Array) -> pa.Array:
     return pa.StructArray.from_arrays(fields, fields=list(column.type), mask=mask)
 
 
+def _order(rows: pa.Table, sort: Sequence[SortField]) -> pa.Array | None:
+    """The places of the rows in their order; None if they are not sorted."""
+    left = set(rows.column_names)
+    keys = [
+        (one.column, "descending" if one.descending else "ascending")
+        for one in sort
+        if one.column in left
+    ]
+    return pc.sort_indices(rows, keys) if keys else None
+
+
 class _NewFile:
     """A Parquet file while it is written: rows are collected for a row group."""
 
-    def __init__(self, blob: NewBlob, path: str, schema: pa.Schema) -> None:
+    def __init__(self, blob: NewBlob, path: str, schema: pa.Schema, form: Form) -> None:
         self.path, self.rows = path, 0
-        self._blob, self._schema = blob, schema
+        self._blob, self._schema, self._form = blob, schema, form
         self.numbers: list[NDArray[np.int64]] = []
+        """Of the rows that are written."""
         self._waiting: list[pa.RecordBatch] = []
+        self._numbers: list[NDArray[np.int64]] = []
+        """Of the rows that wait."""
         self._count = 0
-        self._writer = pq.ParquetWriter(blob.sink, schema, store_schema=False)
+        self._writer = pq.ParquetWriter(
+            blob.sink,
+            schema,
+            store_schema=False,
+            compression=form.codec,
+            compression_level=form.level,
+        )
 
     def add(self, rows: pa.RecordBatch, numbers: NDArray[np.int64] | None) -> None:
         if numbers is not None:
-            self.numbers.append(numbers)
+            self._numbers.append(numbers)
         self._waiting.append(_fields_filled(rows))
         self._count += rows.num_rows
         self.rows += rows.num_rows
-        if self._count >= _GROUP:
+        if self._count >= self._form.rows:
             self.flush()
 
     @property
@@ -314,10 +339,19 @@ class _NewFile:
 
     def flush(self) -> None:
         """Write a row group of the rows that wait."""
-        if self._waiting:
-            waiting, self._waiting, self._count = self._waiting, [], 0
-            table = pa.Table.from_batches(waiting, self._schema)
-            self._writer.write_table(table, _GROUP)
+        if not self._waiting:
+            return
+        waiting, self._waiting, self._count = self._waiting, [], 0
+        numbers, self._numbers = self._numbers, []
+        table, form = pa.Table.from_batches(waiting, self._schema), self._form
+        for at in range(0, table.num_rows, form.rows):
+            group = table.slice(at, form.rows)
+            order = _order(group, form.sort)
+            group = group if order is None else group.take(order)
+            self._writer.write_table(group, form.rows)
+            if numbers:
+                mine = np.concatenate(numbers)[at : at + form.rows]
+                self.numbers.append(mine if order is None else mine[order.to_numpy()])
 
     def finish(self) -> int:
         self.flush()

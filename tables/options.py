@@ -93,6 +93,15 @@ PARTITIONS: Final = "partitions"
 
 WRITE_OPTIONS: Final = (
     Option(
+        "table.properties",
+        "Properties of a table that the first rows create, as name=value. Those that "
+        "say how data files are written apply to tables that exist, too: see "
+        "docs/tables.md.",
+        LIST,
+        applies=_WRITE,
+        example="owner=shop,stage=raw",
+    ),
+    Option(
         "overwrite",
         "What an epoch replaces that replaces rows, as with Spark's mode overwrite. "
         "table: all rows. partitions: all rows of the partitions that its own rows "

@@ -144,7 +144,9 @@ class TableWriter(StreamWriter):
         self._storage = storage
         self._attempt = context.attempt
         prefix = f"part-{context.task:05}-{context.attempt}"
-        self._files = DataFiles(storage, prefix, seen.schema, seen.partitions)
+        self._files = DataFiles(
+            storage, prefix, seen.schema, seen.partitions, seen.form
+        )
         self._changes = changes
         self._keys: str | None = None
         self._table, self._columns = seen.identity, seen.columns

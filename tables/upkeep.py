@@ -76,7 +76,7 @@ class TableAdmin(TopicAdmin):
         """Whether no other commit has changed the files or the columns meanwhile."""
         seen = self.opened.look()
         live = self.opened.live(seen, keeps_rows=True)
-        removed = to_compact(live.files)
+        removed = to_compact(live.files, _small(seen))
         if not removed:
             return True
 
@@ -112,13 +112,14 @@ class TableAdmin(TopicAdmin):
         return False
 
     def facts(self, topic: str) -> Mapping[str, str | int]:
-        files = self.opened.live(self.opened.look(), keeps_rows=True).files
+        seen = self.opened.look()
+        files, small = self.opened.live(seen, keeps_rows=True).files, _small(seen)
         sizes = [one.piece.size or 0 for one in files]
         return {
             "files": len(files),
             "bytes": sum(sizes),
-            "small files": sum(size < _SMALL for size in sizes),
-            TO_COMPACT: len(to_compact(files)),
+            "small files": sum(size < small for size in sizes),
+            TO_COMPACT: len(to_compact(files, small)),
         }
 
     def close(self) -> None:
@@ -128,15 +129,24 @@ class TableAdmin(TopicAdmin):
             opened.close()
 
 
-def to_compact(files: Sequence[LiveFile]) -> list[LiveFile]:
+def to_compact(files: Sequence[LiveFile], most: int) -> list[LiveFile]:
     """The files that a compaction replaces.
 
     Those of a partition that has several small ones, and those with rows that are
     marked as deleted.
+
+    Args:
+        files: Of the table.
+        most: Bytes from which on a file is not small.
     """
-    small = by_partition(one for one in files if (one.piece.size or 0) < _SMALL)
+    small = by_partition(one for one in files if (one.piece.size or 0) < most)
     merged = {id(one) for found in small.values() if len(found) > 1 for one in found}
     return [one for one in files if one.is_marked or id(one) in merged]
+
+
+def _small(seen: Seen) -> int:
+    """Bytes from which on a file is not small: one that ended by its size is none."""
+    return min(_SMALL, seen.form.largest or _SMALL)
 
 
 def _form(seen: Seen) -> Hashable:

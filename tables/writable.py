@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from streamfactory.arrowlog.disk.storage import Storage
     from streamfactory.tables.datafiles import DataFile, PartitionField
     from streamfactory.tables.evolving import Step
+    from streamfactory.tables.form import Form
     from streamfactory.tables.markers import Marker
     from streamfactory.tables.places import TableFiles
     from streamfactory.tables.table import Piece, Table
@@ -39,6 +40,14 @@ class Seen(Protocol):
     @property
     def partitions(self) -> Sequence[PartitionField]:
         """By what its rows are divided among files."""
+
+    @property
+    def form(self) -> Form:
+        """How its data files are written.
+
+        Raises:
+            Unsupported: misuse; a property of it has an unknown value.
+        """
 
 
 class LiveFile(NamedTuple):

@@ -26,6 +26,7 @@ from streamfactory.backends.delta.partitions import check_partitions, partition_
 from streamfactory.backends.delta.replay import live_files, written
 from streamfactory.backends.delta.rules import (
     check_memory,
+    check_properties,
     check_replaceable,
     check_writable,
 )
@@ -42,6 +43,7 @@ from streamfactory.spi import (
 from streamfactory.spi.causes import first_line
 from streamfactory.tables import Commit, Piece, TableFiles, client_options
 from streamfactory.tables.errors import failure_kind
+from streamfactory.tables.form import Names, form_of, properties_of
 from streamfactory.tables.markers import Marker
 from streamfactory.tables.writable import Kind, Live, LiveFile, WritableTable
 from streamfactory.tables.writing import table_storage
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     from streamfactory.spi import StreamConfig
     from streamfactory.tables.datafiles import DataFile, PartitionField
     from streamfactory.tables.evolving import Step
+    from streamfactory.tables.form import Form
     from streamfactory.tables.writable import Change, Seen
 
 _MARKERS: Final = "_streamfactory"
@@ -69,6 +72,7 @@ _DEFAULT: Final = 100
 """Commits between two checkpoints, where the table states none: as in delta-rs."""
 _ENGINE: Final = "streamfactory"
 
+_FORM: Final = Names("delta.parquet.compression.codec", "delta.targetFileSize")
 _OPERATIONS: Final = {
     Kind.APPEND: ("WRITE", {"mode": "Append", "partitionBy": "[]"}),
     Kind.MERGE: ("MERGE", {}),
@@ -106,6 +110,10 @@ class DeltaSeen:
     @property
     def partitions(self) -> Sequence[PartitionField]:
         return partition_fields(self.metadata.partitioned)
+
+    @property
+    def form(self) -> Form:
+        return form_of(self.metadata.configuration, _FORM)
 
     def then(self, actions: Actions) -> DeltaSeen:
         """The table behind the next commit."""
@@ -167,9 +175,12 @@ class WritableDeltaTable(WritableTable):
         text = schema_text(schema)
         names = self._config.get("partition.by") or ()
         check_partitions(schema, names)
+        given = properties_of(self._config)
+        check_properties(given)
         metadata = Metadata(
-            str(uuid.uuid4()), text, tuple(names), {}, created_ms=_now()
+            str(uuid.uuid4()), text, tuple(names), given, created_ms=_now()
         )
+        form_of(given, _FORM)
         info = _info("CREATE TABLE", {}, {})
         protocol = {"protocol": protocol_of_new(text)}
         actions = [info, protocol, metadata_action(metadata)]

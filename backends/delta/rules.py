@@ -8,6 +8,8 @@ from streamfactory.backends.delta.state import FEED
 from streamfactory.spi import Unsupported
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from streamfactory.backends.delta.actions import Metadata, Protocol
 
 _NEWEST: Final = 7
@@ -39,7 +41,20 @@ _IN_SCHEMA: Final = {
 _CONSTRAINT: Final = "delta.constraints."
 _FORGETS: Final = "delta.setTransactionRetentionDuration"
 _MAPPING: Final = "delta.columnMapping.mode"
-
+_SETTABLE: Final = frozenset(
+    f"delta.{name}"
+    for name in (
+        "appendOnly",
+        "checkpointInterval",
+        "dataSkippingNumIndexedCols",
+        "deletedFileRetentionDuration",
+        "enableExpiredLogCleanup",
+        "logRetentionDuration",
+        "parquet.compression.codec",
+        "targetFileSize",
+    )
+)
+"""Properties of tables of the first version of the protocol."""
 _KEEPS: Final = {
     "delta.appendOnly": "it is append-only",
     FEED: "its change data feed is on, which is not written",
@@ -63,6 +78,19 @@ def check_writable(metadata: Metadata, protocol: Protocol) -> None:
     if lacks:
         what = f"the table cannot be written: it has {', '.join(lacks)}"
         raise Unsupported(what, remedy="write it with Spark or another engine of Delta")
+
+
+def check_properties(properties: Mapping[str, str]) -> None:
+    """Refuse properties of a new table that need a feature, which it would lack.
+
+    Raises:
+        Unsupported: misuse.
+    """
+    for name in properties:
+        if name.startswith("delta.") and name not in _SETTABLE:
+            what = f"a table is not created with the property {name}"
+            known = ", ".join(sorted(_SETTABLE))
+            raise Unsupported(what, remedy=f"set other names, or {known}")
 
 
 def check_memory(metadata: Metadata) -> None:

@@ -24,10 +24,13 @@ from streamfactory.spi import ConfigError, FormatRefused, StreamError, TopicNotF
 from streamfactory.tables.places import path_below
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyiceberg.catalog import Catalog
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table
+    from pyiceberg.table.sorting import SortOrder
 
     from streamfactory.spi import StreamConfig
 
@@ -97,7 +100,13 @@ class TableCatalog:
             path_below(str(_folder(self._config)), table.location())
         return table
 
-    def create(self, schema: Schema, spec: PartitionSpec) -> None:
+    def create(
+        self,
+        schema: Schema,
+        spec: PartitionSpec,
+        order: SortOrder,
+        properties: Mapping[str, str],
+    ) -> None:
         """Create the table; no error if another process was first."""
         catalog = self._catalog(create=True)
         assert catalog is not None
@@ -105,7 +114,11 @@ class TableCatalog:
             catalog.create_namespace_if_not_exists(catalog.namespace_from(self.name))
         with suppress(TableAlreadyExistsError):
             catalog.create_table(
-                self.name, schema, partition_spec=spec, properties=_CREATED
+                self.name,
+                schema,
+                partition_spec=spec,
+                sort_order=order,
+                properties={**_CREATED, **properties},
             )
 
     def close(self) -> None:

@@ -44,6 +44,7 @@ from streamfactory.backends.iceberg.partitions import (
     spec_of,
 )
 from streamfactory.backends.iceberg.schemas import arrow_schema
+from streamfactory.backends.iceberg.sorting import order_of, sort_fields
 from streamfactory.backends.iceberg.table import IcebergTable
 from streamfactory.backends.iceberg.types import (
     checking_names,
@@ -53,6 +54,7 @@ from streamfactory.backends.iceberg.types import (
 from streamfactory.spi import Unsupported
 from streamfactory.tables import Kept, Piece, TableFiles
 from streamfactory.tables.committing import tries
+from streamfactory.tables.form import Names, form_of, properties_of
 from streamfactory.tables.markers import Marker
 from streamfactory.tables.places import plain_location
 from streamfactory.tables.writable import Kind, Live, LiveFile, WritableTable
@@ -69,12 +71,19 @@ if TYPE_CHECKING:
     from streamfactory.spi import StreamConfig
     from streamfactory.tables.datafiles import DataFile, PartitionField
     from streamfactory.tables.evolving import Step
+    from streamfactory.tables.form import Form
     from streamfactory.tables.writable import Change, Seen
 
 _MARKER: Final = "streamfactory.writer."
 """Before a writer's id: a property of the table."""
 _FOLDER: Final = "data"
 """Of data files, below the table's location."""
+_FORM: Final = Names(
+    TableProperties.PARQUET_COMPRESSION,
+    TableProperties.WRITE_TARGET_FILE_SIZE_BYTES,
+    TableProperties.PARQUET_COMPRESSION_LEVEL,
+    TableProperties.PARQUET_ROW_GROUP_LIMIT,
+)
 _KEPT: Final = 64
 """Footers of data files."""
 
@@ -101,6 +110,11 @@ class IcebergSeen:
     @property
     def partitions(self) -> Sequence[PartitionField]:
         return partition_fields(self.table.spec(), self.table.schema())
+
+    @property
+    def form(self) -> Form:
+        sort = sort_fields(self.table.sort_order(), self.table.schema())
+        return form_of(self.table.properties, _FORM, sort)
 
 
 @final
@@ -131,8 +145,12 @@ class WritableIcebergTable(WritableTable):
 
     def create(self, schema: pa.Schema) -> None:
         made = iceberg_schema(schema)
-        fields = self._config.get("partition.by") or ()
-        self._catalog.create(made, spec_of(fields, made, arrow_schema(made)))
+        rows = arrow_schema(made)
+        spec = spec_of(self._config.get("partition.by") or (), made, rows)
+        order = order_of(self._config.get("sort.by") or (), made, rows)
+        given = properties_of(self._config)
+        form_of(given, _FORM)
+        self._catalog.create(made, spec, order, given)
 
     def check_type(self, step: Step) -> None:
         parent = "".join(f"{name}." for name in step.path[:-1])

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from streamfactory.arrowlog.disk.options import LOCATION
-from streamfactory.spi import Option
+from streamfactory.spi import LIST, Option
 from streamfactory.tables import (
     PATH_OPTION,
     TABLE_OPTIONS,
@@ -60,6 +60,15 @@ OPTIONS: Final = (
         "Partitions of a table that the first rows create: columns, or transforms of "
         "columns: year, month, day, hour, bucket[N] and truncate[N].",
         "day(at),bucket[16](id)",
+    ),
+    Option(
+        "sort.by",
+        "Columns by which rows of a table that the first rows create are sorted, each "
+        "with asc (the default) or desc: the sort order of the table. Rows are sorted "
+        "within row groups, also those of a table that exists and has such an order.",
+        LIST,
+        applies=frozenset({"write", "spark"}),
+        example="city,at desc",
     ),
     *TABLE_OPTIONS,
     *WRITE_OPTIONS,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _EITHER: Final = "set table with warehouse or catalog.prop.uri, or path to read only"
 _OF_CATALOGS: Final = (
-    *("warehouse", "catalog", "partition.by", "producer.key.columns"),
+    *("warehouse", "catalog", "partition.by", "sort.by", "producer.key.columns"),
     *(one.key for one in WRITE_OPTIONS),
 )
 """Options without effect on a table that is only read."""
