@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pyarrow as pa
 
 from streamfactory.spi import SIZE, ConfigError, Unsupported
+from streamfactory.spi.references import has_reference
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -99,8 +100,12 @@ def properties_of(config: StreamConfig) -> dict[str, str]:
 
     Raises:
         ConfigError: config; one has no value, is given twice, or is one that commits
-            write.
+            write; or they have a reference, whose value the table would show.
     """
+    setting = config.settings.get(PROPERTIES)
+    if setting is not None and has_reference(setting.text):
+        what = f"{PROPERTIES} has a reference, whose value everybody would read"
+        raise ConfigError(what, remedy="write the values themselves")
     found: dict[str, str] = {}
     for text in config.get(PROPERTIES) or ():
         name, is_given, value = (part.strip() for part in text.partition("="))

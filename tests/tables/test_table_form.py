@@ -95,7 +95,8 @@ def test_files_end_at_the_size_of_the_table_and_are_not_small_then(
 
 
 @pytest.mark.parametrize(
-    "text", ["owner", "=x", "a=1,a=2", "streamfactory.writer.w={}", "a=1,b"]
+    "text",
+    ["owner", "a=${env:HOME}", "=x", "a=1,a=2", "streamfactory.writer.w={}", "a=1,b"],
 )
 def test_properties_that_are_none_are_refused(lake: Lake, text: str) -> None:
     configured(lake, table_properties=text)
