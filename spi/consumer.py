@@ -172,6 +172,13 @@ class StreamLevelConsumer(ABC):
             CheckpointFailed: permanent; the previous checkpoint remains valid.
         """
 
+    def committed(self) -> Position | None:
+        """What the last `commit` committed; None means the whole position.
+
+        Override it where partitions may be revoked during a commit: they are left out.
+        """
+        return None
+
     def close(self) -> None:  # noqa: B027 - not abstract: it may have no resources
         """Leave the group, without committing."""
 

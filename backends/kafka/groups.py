@@ -103,6 +103,10 @@ class KafkaGroupMember(StreamLevelConsumer):
         self._answered = False
         """Whether the group has assigned partitions to this member, or none."""
         self._mine: set[Partition] = set()
+        self._taken: set[Partition] = set()
+        """Partitions that were revoked since the last commit began."""
+        self._committed = Position()
+        """By the last commit."""
         self._next: dict[Partition, int] = {}
         self._starts = Position()
         self._recreated: dict[Partition, IncarnationChanged] = {}
@@ -157,20 +161,27 @@ class KafkaGroupMember(StreamLevelConsumer):
 
     def commit(self, position: Position) -> None:
         until = time.monotonic() + self._timeout
+        left = set(position) & self._mine
+        self._taken, self._committed = set(), Position()
         while self._client is not None:
+            # What was assigned again is read from the last commit.
+            left -= self._taken
             places = [
-                committed_place(p, offset, position.incarnations.get(p))
-                for p, offset in position.items()
-                if p in self._mine
+                committed_place(p, position[p], position.incarnations.get(p))
+                for p in left
             ]
             error = self._saved(self._client, places) if places else None
             if error is None:
+                self._committed = position.only(left)
                 return
             if not is_passing(error) or time.monotonic() > until:
                 raise self._not_saved(error)
             # A coordinator that moves or loads is tried again; after a rebalance the
             # partitions that are left are committed.
             self._gather(self._client, FetchLimits(CHUNK, 2**20, 0.0), _SETTLE)
+
+    def committed(self) -> Position:
+        return self._committed
 
     def close(self) -> None:
         self._leave()
@@ -258,6 +269,7 @@ class KafkaGroupMember(StreamLevelConsumer):
         """Drop rows that another member will read."""
         revoked = {_partition(place) for place in taken}
         self._mine -= revoked
+        self._taken |= revoked
         self._starts = self._starts.only(self._mine)
         for partition in revoked:
             self._next.pop(partition, None)

@@ -71,6 +71,8 @@ class Script:
     """Answers the assignment, instead of ``assigned``."""
     joined: bool = True
     commits: list[Position] = field(default_factory=list)
+    kept: set[Partition] | None = None
+    """Of the partitions of a commit; None means all."""
     fails: dict[str, Exception] = field(default_factory=dict)
     limits: list[FetchLimits] = field(default_factory=list)
     bounds: tuple[int, int] = (0, 0)
@@ -105,6 +107,10 @@ def _plugin(script: Script) -> object:  # noqa: C901 - one class for each interf
         def commit(self, position: Position) -> None:
             script.check("commit")
             script.commits.append(position)
+
+        def committed(self) -> Position | None:
+            kept, last = script.kept, script.commits[-1]
+            return None if kept is None else last.only(kept)
 
         def close(self) -> None:
             script.closed += 1
@@ -294,6 +300,19 @@ def test_partition_that_was_taken_away_is_left_out_of_a_commit(
     script.assigned = frozenset({ONE})
     assert stream.commit() == Position({ONE: 5})
     assert script.commits == [Position({ONE: 5})]
+
+
+def test_a_commit_returns_what_the_author_has_saved(
+    member: Callable[..., Stream], script: Script
+) -> None:
+    stream = member()
+    script.answers = [(ZERO, Fetched(typed(1), 1)), (ONE, Fetched(typed(2), 5))]
+    stream.next_batch(1)
+    stream.next_batch(1)
+    script.kept = {ONE}
+    assert stream.commit() == Position({ONE: 5})
+    script.kept = set()
+    assert stream.commit() == Position()
 
 
 def test_partition_that_came_back_is_not_committed_at_its_old_place(

@@ -215,3 +215,30 @@ def test_a_commit_fails_at_its_deadline_or_when_no_retry_helps(
         one.commit(Position({partition: 2}))
     assert str(caught.value.remedy).startswith("commit again") == (least > 0)
     assert least <= time.monotonic() - begun < least + SOON
+
+
+def test_a_commit_says_what_a_rebalance_left_of_it(
+    member: tuple[KafkaGroupMember, Partition], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was assigned again meanwhile is read from the last commit."""
+    one, partition = member
+    saved = KafkaGroupMember._saved
+    position = Position({partition: 2})
+    one.commit(position)
+    assert one.committed() == position
+
+    def rebalanced(this: KafkaGroupMember, client: Any, places: Any) -> Any:
+        taken = [TopicPartition(partition.topic, partition.id)]
+        this._revoked(client, taken)
+        this._mine.add(partition)
+        monkeypatch.setattr(KafkaGroupMember, "_saved", saved)
+        return KafkaError(KafkaError.REBALANCE_IN_PROGRESS)
+
+    monkeypatch.setattr(KafkaGroupMember, "_saved", rebalanced)
+    one.commit(Position({partition: 3}))
+    assert one.committed() == Position()
+    assert one._client is not None
+    [place] = one._client.committed([TopicPartition(partition.topic, 0)], timeout=20)
+    assert place.offset == 2
+    one.commit(Position({partition: 3}))
+    assert one.committed() == Position({partition: 3})

@@ -110,6 +110,9 @@ class AuthoredGroup(GroupReader):
         position = position.only(set(position) - set(self._incarnations.changed))
         self._letters.commit(position)
         self._call(lambda: self._author.commit(position))
+        saved = self._call(self._author.committed)
+        if saved is not None:
+            position = position.only(set(saved))
         for one in self._members.values():
             one.maker.begin_range()
         return position

@@ -201,6 +201,10 @@ class Stream(Closing):
     def commit(self) -> Position:
         """Commit the group's position; only with ``consumer.type=highlevel``.
 
+        Returns:
+            What was committed: without partitions that the group has taken away
+            meanwhile, whose rows since the last commit are delivered again.
+
         Raises:
             Unsupported: misuse; this stream is read by partition, without a group.
             MisuseError: misuse; a cancelled wait left a batch that was not returned.
