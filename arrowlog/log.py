@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from streamfactory.arrowlog.values import (
         Committed,
         Epoch,
-        LogFile,
         LogSlice,
         PartitionBounds,
         Retention,
         Staged,
+        StoredFile,
     )
     from streamfactory.arrowlog.writers import RememberedWriter
     from streamfactory.spi import LastCommit
@@ -252,7 +252,7 @@ class Log(WritableLog):
                 run.append(found)
         return run
 
-    def files(self, partition: int, start: int, end: int) -> Sequence[LogFile]:
+    def files(self, partition: int, start: int, end: int) -> Sequence[StoredFile]:
         """Return the files with the rows of a range, in order of their offsets.
 
         Retention and merges remove files, also those that were returned.

@@ -16,6 +16,7 @@ from streamfactory.spi import (
     Partition,
     PartitionInfo,
     PartitionLevelConsumer,
+    Unsupported,
     envelope_schema,
 )
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.arrowlog.log import Log, LogStore
-    from streamfactory.arrowlog.values import LogSlice, PartitionBounds
+    from streamfactory.arrowlog.values import LogSlice, PartitionBounds, StoredRows
     from streamfactory.spi import Loss
 
 
@@ -159,6 +160,14 @@ class LogConsumerFactory(ConsumerFactory):
     @abstractmethod
     def store(self) -> LogStore:
         """The store of this configuration, in this process."""
+
+    def stored(self, topic: str) -> StoredRows:
+        """See `StoresRows`."""
+        log = self.store().open(topic)
+        if log.schema.equals(message_schema()):
+            msg = f"topic {topic!r} has undecoded messages, which need a decoder"
+            raise Unsupported(msg)
+        return log
 
     def create_partition_level_consumer(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ class LogSlice:
 
 
 @dataclass(frozen=True, slots=True)
-class LogFile:
+class StoredFile:
     """Rows of one partition in a file that other programs read."""
 
     path: str
@@ -51,6 +51,36 @@ class LogFile:
     """Exclusive."""
     rows: int
     """Rows of the whole file."""
+    constants: Mapping[str, pa.Scalar] = field(default_factory=dict)
+    """Values of columns that the file does not have, the same in all of its rows."""
+
+
+class StoredRows(Protocol):
+    """What is stored in files that other programs read."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Its columns."""
+
+    @property
+    def incarnation(self) -> str | None:
+        """Changes when it is recreated."""
+
+    def files(self, partition: int, start: int, end: int) -> Sequence[StoredFile]:
+        """See `Log.files`."""
+
+
+@runtime_checkable
+class StoresRows(Protocol):
+    """A consumer factory whose rows are stored so."""
+
+    def stored(self, topic: str) -> StoredRows:
+        """What is stored of a topic.
+
+        Raises:
+            Unsupported: misuse; its rows are not in such files.
+            TopicNotFound: permanent.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's documentation has it
+from pyspark.sql.types import StructType
 
+from streamfactory.spark.by_file import FileValues
 from streamfactory.spark.failures import describe_failure, unlogged
+from streamfactory.spark.fitting import quoted
 from streamfactory.spark.types import spark_schema
 from streamfactory.spi import (
     CorruptData,
@@ -21,26 +25,21 @@ from streamfactory.spi import (
 from streamfactory.spi.ddl import type_text
 from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.microbatch import Planner, check_batch, check_shared
-from streamfactory.wiring.microbatch.stored import Stored
+from streamfactory.wiring.microbatch.stored import REMEDY, Stored
 from streamfactory.wiring.receiving.embedded import open_source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
 
     from streamfactory.spi import Position
     from streamfactory.wiring.config.loading import StreamLike
-    from streamfactory.wiring.microbatch.stored import LogFile
+    from streamfactory.wiring.microbatch.stored import StoredFile
     from streamfactory.wiring.reading.starts import Start
 
 _TRIES: Final = 8
 """Attempts to plan files that merges replace meanwhile."""
-_ONE_MAP: Final = 16
-"""Files whose numbers are looked up in one map; more are looked up by the first
-characters of their names first."""
-_DIGITS: Final = "0123456789abcdef"
 _OPTIONS: Final = {
     # A file that retention removed must never be left out.
     "ignoreMissingFiles": "false",
@@ -49,7 +48,6 @@ _OPTIONS: Final = {
     "datetimeRebaseMode": "CORRECTED",
 }
 _WITH_TOPIC: Final = ("_topic", "_partition", "_offset")
-_REMEDY: Final = 'read it with format("streamfactory")'
 
 
 def scan_range(
@@ -110,12 +108,12 @@ def check_columns(schema: pa.Schema, topic: str | None, name: str | None) -> Non
             kind = type_text(field.type)
             msg = f"column {field.name!r} of the type {kind}: Spark's Parquet "
             msg += "reader does not read it as this source does"
-            raise SchemaMismatch(msg, stream=name, remedy=_REMEDY)
+            raise SchemaMismatch(msg, stream=name, remedy=REMEDY)
         other = taken.get(field.name.lower())
         if other is not None:
             msg = f"column {field.name!r}: a scan has the column {other!r}, too, and "
             msg += "Spark ignores case"
-            raise SchemaMismatch(msg, stream=name, remedy=_REMEDY)
+            raise SchemaMismatch(msg, stream=name, remedy=REMEDY)
         taken[field.name.lower()] = field.name
 
 
@@ -155,42 +153,52 @@ _PLAIN: Final = frozenset(
 def _frame(
     session: SparkSession,
     schema: StructType,
-    files: Sequence[LogFile],
+    files: Sequence[StoredFile],
     topic: str | None,
 ) -> DataFrame:
-    whole: list[LogFile] = []
-    part: list[LogFile] = []
+    whole: list[StoredFile] = []
+    part: list[StoredFile] = []
     for f in files:
         is_whole = f.start == f.base and f.end == f.base + f.rows
         (whole if is_whole else part).append(f)
     frames = [
-        _offsets(frame, some, topic)
+        _read(session, schema, some, topic, cut=cut)
         for some, cut in ((whole, False), (part, True))
         if some
-        for frame in [_read(session, schema, some, cut=cut)]
     ]
-    if not frames:
-        empty = session.createDataFrame([], schema)
-        return _columns(empty, F.lit(None).cast("int"), F.lit(None).cast("long"), topic)
-    return frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1])
+    if frames:
+        return frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1])
+    nothing = F.lit(None)
+    empty = session.createDataFrame([], schema)
+    return _selected(empty, schema, nothing.cast("int"), nothing.cast("long"), topic)
 
 
 def _read(
-    session: SparkSession, schema: StructType, files: Sequence[LogFile], *, cut: bool
+    session: SparkSession,
+    schema: StructType,
+    files: Sequence[StoredFile],
+    topic: str | None,
+    *,
+    cut: bool,
 ) -> DataFrame:
+    values, names = FileValues(session, files), files[0].constants
+    stored = [field for field in schema if field.name not in names]
     with unlogged():
         frame = (
             session.read.options(**_OPTIONS)
-            .schema(schema)
+            .schema(StructType(stored))
             .parquet(*[f"file://{_escaped(file.path)}" for file in files])
         )
+    index = F.col("_metadata.row_index")
     if cut:
-        index = F.col("_metadata.row_index")
         frame = frame.where(
-            (index >= _by_file(files, lambda file: file.start - file.base))
-            & (index < _by_file(files, lambda file: file.end - file.base))
+            (index >= values.number(lambda file: file.start - file.base))
+            & (index < values.number(lambda file: file.end - file.base))
         )
-    return frame
+    partition = values.number(lambda file: file.partition).cast("int")
+    offset = index + values.number(lambda file: file.base)
+    constants = {name: values.constant(name) for name in names}
+    return _selected(frame, schema, partition, offset, topic, constants)
 
 
 def _escaped(path: str) -> str:
@@ -198,56 +206,18 @@ def _escaped(path: str) -> str:
     return re.sub(r"([{}\[\]*?\\])", r"\\\1", path)
 
 
-def _offsets(
-    frame: DataFrame, files: Sequence[LogFile], topic: str | None
-) -> DataFrame:
-    partition = _by_file(files, lambda file: file.partition).cast("int")
-    base = _by_file(files, lambda file: file.base)
-    offset = F.col("_metadata.row_index") + base
-    return _columns(frame, partition, offset, topic)
-
-
-def _columns(
-    frame: DataFrame, partition: Column, offset: Column, topic: str | None
+def _selected(
+    frame: DataFrame,
+    schema: StructType,
+    partition: Column,
+    offset: Column,
+    topic: str | None,
+    constants: Mapping[str, Column] = MappingProxyType({}),
 ) -> DataFrame:
     added: Mapping[str, Column] = {"_partition": partition, "_offset": offset}
     if topic is not None:
         added = {"_topic": F.lit(topic), **added}
-    own = frozenset(frame.columns)  # these hide the columns of the scan
-    return frame.withColumns({n: one for n, one in added.items() if n not in own})
-
-
-def _by_file(files: Sequence[LogFile], number: Callable[[LogFile], int]) -> Column:
-    """Return a number of each file, as an expression of the file's name.
-
-    Names are random hexadecimal digits. A constant map is searched one name after the
-    other: with many files, there is a map for each of the first two digits.
-    """
-    numbers = {file.path.rpartition("/")[2]: number(file) for file in files}
-    if len(set(numbers.values())) == 1:
-        return F.lit(next(iter(numbers.values()))).cast("long")
-    if len(numbers) <= _ONE_MAP:
-        return F.expr(f"{_map(numbers)}[_metadata.file_name]")
-    maps = []
-    for high in _DIGITS:
-        for low in _DIGITS:
-            some = {k: v for k, v in numbers.items() if k.startswith(high + low)}
-            maps.append(_map(some))
-    digits = [
-        f"if({code} > 57, {code} - 87, {code} - 48)"
-        for code in (
-            "ascii(_metadata.file_name)",
-            "ascii(substring(_metadata.file_name, 2, 1))",
-        )
-    ]
-    found = f"array({', '.join(maps)})[16 * {digits[0]} + {digits[1]}]"
-    return F.expr(f"{found}[_metadata.file_name]")
-
-
-def _map(numbers: Mapping[str, int]) -> str:
-    """A constant map, in SQL."""
-    if not numbers:
-        return "cast(map() as map<string, bigint>)"
-    names, values = ",".join(numbers), ",".join(map(str, numbers.values()))
-    parts = f"split('{names}', ',')", f"cast(split('{values}', ',') as array<bigint>)"
-    return f"map_from_arrays({', '.join(parts)})"
+    own = {name: constants.get(name, quoted(name)) for name in schema.names}
+    # Columns of the topic hide those of the scan.
+    columns = {**own, **{name: one for name, one in added.items() if name not in own}}
+    return frame.select(*(one.alias(name) for name, one in columns.items()))

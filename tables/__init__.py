@@ -71,7 +71,12 @@ if TYPE_CHECKING:
         changes_option,
         partition_option,
     )
-    from streamfactory.tables.parquet import count_rows, open_parquet, stream_rows
+    from streamfactory.tables.parquet import (
+        DataFile,
+        count_rows,
+        open_parquet,
+        stream_rows,
+    )
     from streamfactory.tables.places import (
         TableFiles,
         check_size,
@@ -90,6 +95,7 @@ if TYPE_CHECKING:
         Oldest,
         Piece,
         PieceGone,
+        Stored,
         Table,
     )
 
@@ -107,6 +113,7 @@ __all__ = [
     "WRITE_OPTIONS",
     "Chunk",
     "Commit",
+    "DataFile",
     "FileColumns",
     "ForkGuard",
     "Kept",
@@ -116,6 +123,7 @@ __all__ = [
     "Piece",
     "PieceGone",
     "Place",
+    "Stored",
     "StreamColumns",
     "Table",
     "TableConsumer",
@@ -166,13 +174,13 @@ _LATER: Final = {
         "APPENDS PATH_OPTION START_REMEDY TABLE_OPTIONS WRITE_OPTIONS changes_option "
         "partition_option"
     ),
-    "parquet": "count_rows open_parquet stream_rows",
+    "parquet": "DataFile count_rows open_parquet stream_rows",
     "places": "TableFiles check_size path_below relative_path",
     "selection": "MOST_MARKED select_rows without_rows",
     "stores": "check_options client_options",
     "table": (
         "DELETE INSERT UPDATE_AFTER UPDATE_BEFORE Chunk Commit Oldest Piece "
-        "PieceGone Table"
+        "PieceGone Stored Table"
     ),
 }
 """Names by module, imported at their first use: options are validated without Arrow."""

@@ -45,24 +45,30 @@ def stream_schema(table: pa.Schema, *, added: bool) -> pa.Schema:
     return pa.schema([*table, *FIELDS])
 
 
+def change_values(piece: Piece, commit: Commit) -> dict[str, pa.Scalar]:
+    """The values of the change columns in rows of one kind."""
+    time_us = None if commit.time_ms is None else commit.time_ms * 1000
+    values = (piece.change, commit.id, time_us)
+    return {
+        field.name: pa.scalar(value, field.type)
+        for field, value in zip(FIELDS, values, strict=True)
+    }
+
+
 def with_columns(
     chunk: Chunk, piece: Piece, commit: Commit, names: frozenset[str]
 ) -> pa.RecordBatch:
     """The rows of a chunk with those change columns that are wanted."""
     rows = chunk.rows
     count = rows.num_rows
+    values = change_values(piece, commit)
     for field in FIELDS:
         if field.name not in names:
             continue
         if field.name == CHANGE and chunk.changes is not None:
             column = chunk.changes
         else:
-            value = {
-                CHANGE: piece.change,
-                COMMIT: commit.id,
-                COMMIT_TIME: None if commit.time_ms is None else commit.time_ms * 1000,
-            }[field.name]
-            column = pa.repeat(pa.scalar(value, field.type), count)
+            column = pa.repeat(values[field.name], count)
         rows = rows.append_column(field, column)
     return rows
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from streamfactory.spi import Claims, ClosedError, ConsumerFactory
 from streamfactory.tables.consumer import TableConsumer
 from streamfactory.tables.metadata import TableMetadata
+from streamfactory.tables.stored import StoredTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,6 +75,10 @@ class TableConsumerFactory(ConsumerFactory):
             poll=self.config["poll.interval.millis"] / 1000,
             rows=self.config["batch.rows"],
         )
+
+    def stored(self, topic: str) -> StoredTable:
+        """See `StoresRows`."""
+        return StoredTable(self.table(), added=self.config["change.columns"])
 
     def create_metadata_provider(self, client_id: str) -> MetadataProvider:
         return TableMetadata(self.config, self.table)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, final
 import pyarrow as pa
 
 from streamfactory.conversion.leaves import leaf_cast, leaf_refusal
-from streamfactory.spi import FormatRefused, SchemaMismatch
+from streamfactory.spi import FormatRefused, SchemaMismatch, Unsupported
 from streamfactory.spi.causes import first_line
 from streamfactory.spi.computing import pc
 from streamfactory.spi.ddl import type_text
@@ -280,7 +280,7 @@ class FileColumns:
         constants: Mapping[Hashable, pa.Scalar],
         path: str,
     ) -> None:
-        self._match, self._path = match, path
+        self._match, self._path, self._file = match, path, file
         self._schema = bare(table)
         given = self._keys(list(file))
         self._columns: list[tuple[str | None, Step | None]] = []
@@ -300,6 +300,27 @@ class FileColumns:
                 self.names.append(name)
                 step = self._plan(file.field(found), wanted, field.name)
             self._columns.append((name, step))
+
+    def constants(self) -> dict[str, pa.Scalar]:
+        """Values of the columns that the file does not have, by their names here.
+
+        Raises:
+            Unsupported: misuse; a program that reads the file by the names and types
+                of the table would get other values.
+        """
+        found = {}
+        for field, (name, step) in zip(self._schema, self._columns, strict=True):
+            if name is None:
+                assert step is not None
+                found[field.name] = step(pa.nulls(1))[0]
+            elif name != field.name or not self._alike(name, field):
+                what = f"column {field.name!r} is stored otherwise in {self._path!r}"
+                raise Unsupported(what)
+        return found
+
+    def _alike(self, name: str, field: pa.Field) -> bool:
+        have, want = self._file.field(name).type, field.type
+        return _is_alike(have, want)
 
     def convert(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows with the columns of the table.
@@ -454,6 +475,22 @@ class FileColumns:
         if cause is not None:
             what += f": {first_line(cause)}"
         raise SchemaMismatch(what) from cause
+
+
+def _is_alike(have: pa.DataType, want: pa.DataType) -> bool:
+    """Whether a type is another one, whatever elements of lists are called."""
+    if _types.is_struct(have) and _types.is_struct(want):
+        return [one.name for one in have] == [one.name for one in want] and all(
+            _is_alike(one.type, other.type)
+            for one, other in zip(have, want, strict=True)
+        )
+    if _types.is_map(have) and _types.is_map(want):
+        return _is_alike(have.key_type, want.key_type) and _is_alike(
+            have.item_type, want.item_type
+        )
+    if _types.is_list(have) and _types.is_list(want):
+        return _is_alike(have.value_type, want.value_type)
+    return bool(have == want)
 
 
 def _apply(step: Step | None, array: pa.Array) -> pa.Array:

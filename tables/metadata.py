@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.spi import StreamConfig
-    from streamfactory.tables.table import Table
+    from streamfactory.tables.phase import Span
+    from streamfactory.tables.table import Commit, Table
 
 
 @final
@@ -70,14 +71,14 @@ class TableMetadata(MetadataProvider):
         self, partition: Partition, start: int, end: int, most: int | None
     ) -> Sequence[Extent]:
         table = self._table()
-        extents: list[Extent] = []
+        found: list[Extent] = []
         held = 0
-        for extent in _extents(table, start, end):
-            extents.append(extent)
+        for extent in extents(table, start, end):
+            found.append(extent)
             held += extent.end - extent.start
             if most is not None and held >= most:
                 break
-        return extents
+        return found
 
     def fetch_commits(self, partition: Partition, start: int, end: int) -> int | None:
         table = self._table()
@@ -86,7 +87,7 @@ class TableMetadata(MetadataProvider):
         behind = layout.changes(first + 1)
         # Of a snapshot or commit that was read to its end, the position stays behind
         # its last row.
-        if start != layout.changes(first) and not any(_extents(table, start, behind)):
+        if start != layout.changes(first) and not any(extents(table, start, behind)):
             first += 1
         return max(0, table.count_commits(first, layout.place(end).commit))
 
@@ -132,7 +133,19 @@ def _earliest(table: Table) -> int:
     return layout.changes(oldest.ordinal)
 
 
-def _extents(table: Table, start: int, end: int) -> Iterator[Extent]:
+def extents(table: Table, start: int, end: int) -> Iterator[Extent]:
+    """The runs of offsets of a range that can have rows: one for each piece."""
+    return (extent for _, _, extent in pieces(table, start, end))
+
+
+def pieces(table: Table, start: int, end: int) -> Iterator[tuple[Commit, Span, Extent]]:
+    """The pieces of a range, with their commits and what of them is in the range.
+
+    Args:
+        table: The table.
+        start: An offset; inclusive.
+        end: Exclusive.
+    """
     layout, at = table.layout, start
     while at < end:
         place = layout.place(at)
@@ -147,5 +160,5 @@ def _extents(table: Table, start: int, end: int) -> Iterator[Extent]:
         for span in spans(table, commit, place):
             first, last = max(at, span.start), min(end, span.end)
             if first < last:
-                yield Extent(first, last)
+                yield commit, span, Extent(first, last)
         at = layout.changes(commit.ordinal + 1)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
 
-from streamfactory.spi import FormatRefused, StorageFailed, StreamError
+from streamfactory.spi import FormatRefused, StorageFailed, StreamError, Unsupported
 from streamfactory.tables.errors import store_failure
 from streamfactory.tables.storage import LocalFolder, ObjectFolder
 from streamfactory.tables.stores import file_system
@@ -68,6 +69,18 @@ class TableFiles:
         """
         with self._translated(path):
             return self._storage.open(path)
+
+    def local(self, path: str) -> str:
+        """The absolute path of a file, for other programs of this machine.
+
+        Raises:
+            Unsupported: misuse; it is in an object store.
+        """
+        if "://" in self.location:
+            what = "files are read from a folder that all processes reach by the same "
+            what += f"path, not from {self.location}"
+            raise Unsupported(what)
+        return str(Path(self.location, path).absolute())
 
     def read(self, path: str, most: int) -> bytes:
         """A whole file.

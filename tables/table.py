@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-import pyarrow as pa
+from streamfactory.spi import Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -67,6 +67,17 @@ class Chunk(NamedTuple):
     """Number of each row within the piece, where they are not consecutive."""
     changes: pa.StringArray | None = None
     """Kind of each row, where the piece has several."""
+
+
+class Stored(NamedTuple):
+    """A data file as other programs read it, by names and types of the table."""
+
+    path: str
+    """Absolute, in a folder of this machine."""
+    rows: int
+    """Rows of the file."""
+    constants: Mapping[str, pa.Scalar]
+    """Values of columns that the file does not have."""
 
 
 class Oldest(NamedTuple):
@@ -196,6 +207,16 @@ class Table(ABC):
         Raises:
             PieceGone: The file was removed.
         """
+
+    def stored(self, piece: Piece) -> Stored:
+        """How other programs read the rows of a piece.
+
+        Raises:
+            PieceGone: The file was removed.
+            Unsupported: misuse; they would read other rows, or other values.
+        """
+        what = "tables of this format are not read by other programs' readers"
+        raise Unsupported(what)
 
     def close(self) -> None:  # noqa: B027 - a table may hold nothing
         """Release what is open."""

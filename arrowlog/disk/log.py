@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from streamfactory.arrowlog.values import (
         Committed,
         Epoch,
-        LogFile,
         LogSlice,
         Staged,
+        StoredFile,
     )
     from streamfactory.arrowlog.writers import RememberedWriter
     from streamfactory.spi import LastCommit
@@ -108,7 +108,7 @@ class DiskLog(Log):
     ) -> LogSlice:
         return self._rows.read(partition, start, max_rows, max_bytes)
 
-    def files(self, partition: int, start: int, end: int) -> Sequence[LogFile]:
+    def files(self, partition: int, start: int, end: int) -> Sequence[StoredFile]:
         return self._rows.files(partition, start, end)
 
     def offsets_at(

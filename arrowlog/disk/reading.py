@@ -13,7 +13,7 @@ from streamfactory.arrowlog.checks import check_range
 from streamfactory.arrowlog.disk.format_lookup import format_named
 from streamfactory.arrowlog.disk.segments import SegmentReader
 from streamfactory.arrowlog.disk.storage import Opened
-from streamfactory.arrowlog.values import LogFile, LogSlice, PartitionBounds
+from streamfactory.arrowlog.values import LogSlice, PartitionBounds, StoredFile
 from streamfactory.spi import CorruptData, Partition, Unsupported
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class RowReader:
         bounds = _bounds(state, run.partition)
         return LogSlice(batch, start, bounds, size * count // rows)
 
-    def files(self, partition: int, start: int, end: int) -> Sequence[LogFile]:
+    def files(self, partition: int, start: int, end: int) -> Sequence[StoredFile]:
         """See `Log.files`."""
         if format_named(self._format).mixed:
             msg = f"topic {self._name!r} has segments of the format "
@@ -157,7 +157,7 @@ class RowReader:
                 missing = error
                 continue
             return [
-                LogFile(
+                StoredFile(
                     f"{self._storage.location}/{run.file}",
                     partition,
                     run.base,

@@ -30,6 +30,7 @@ from streamfactory.tables import (
     Kept,
     Layout,
     Piece,
+    Stored,
     StreamColumns,
     Table,
     bare,
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
     from streamfactory.backends.delta.actions import File
     from streamfactory.spi import StreamConfig
-    from streamfactory.tables import Oldest, TableFiles
+    from streamfactory.tables import DataFile, Oldest, TableFiles
 
 _HOW: Final = (
     "turn the feed on with ALTER TABLE ... SET TBLPROPERTIES "
@@ -157,19 +158,10 @@ class DeltaTable(Table):
     def read(
         self, piece: Piece, skip: int, fields: Sequence[str] | None, rows: int
     ) -> Generator[Chunk]:
-        detail: Any = piece.detail
-        state = self._state(detail["version"])
-        wanted = self.columns.wanted(detail["version"], state.schema, fields)
         chosen = chosen_rows(self._files, piece, self._location, self._most)
-        feed = piece.change == TYPE
-        with open_parquet(self._files, piece.path) as file:
-            file.check_count(piece.span)
-            if state.needs_ids:
-                check_ids(file.schema, piece.path)
-            constants, path = detail["constants"], piece.path
-            if not state.drops:
-                check_fields(file.schema, state.schema, path)
-            columns = FileColumns(file.schema, wanted, state.match, constants, path)
+        feed, path = piece.change == TYPE, piece.path
+        with open_parquet(self._files, path) as file:
+            columns = self._columns_of(file, piece, fields)
             names = [*columns.names, TYPE] if feed else columns.names
             for batch, first in file.stream(names, skip, rows):
                 kinds = kinds_of(batch, path) if feed else None
@@ -177,6 +169,31 @@ class DeltaTable(Table):
                 if chosen is not None:
                     chunk = select_rows(chunk, chosen[0], inside=chosen[1])
                 yield chunk
+
+    def stored(self, piece: Piece) -> Stored:
+        detail: Any = piece.detail
+        is_marked = detail["inside"] is not None or detail["outside"] is not None
+        if is_marked or piece.change == TYPE:
+            what = f"not all rows of {piece.path!r} are rows of the stream"
+            raise Unsupported(what)
+        with open_parquet(self._files, piece.path) as file:
+            constants = self._columns_of(file, piece, None).constants()
+            return Stored(self._files.local(piece.path), file.count, constants)
+
+    def _columns_of(
+        self, file: DataFile, piece: Piece, fields: Sequence[str] | None
+    ) -> FileColumns:
+        """The columns of a file of rows, which is checked."""
+        detail: Any = piece.detail
+        state, path = self._state(detail["version"]), piece.path
+        file.check_count(piece.span)
+        if state.needs_ids:
+            check_ids(file.schema, path)
+        if not state.drops:
+            check_fields(file.schema, state.schema, path)
+        wanted = self.columns.wanted(detail["version"], state.schema, fields)
+        constants = detail["constants"]
+        return FileColumns(file.schema, wanted, state.match, constants, path)
 
     def _opened(self) -> tuple[str, pa.Schema]:
         """The table's id, and its columns as of when the stream was opened."""

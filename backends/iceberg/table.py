@@ -15,7 +15,7 @@ from pyiceberg.table.snapshots import Operation
 
 from streamfactory.backends.iceberg.deletes import chosen_rows, targets
 from streamfactory.backends.iceberg.schemas import TableSchemas, arrow_schema
-from streamfactory.spi import ConfigError, FormatRefused, OffsetOutOfRange
+from streamfactory.spi import ConfigError, FormatRefused, OffsetOutOfRange, Unsupported
 from streamfactory.tables import (
     APPENDS,
     DELETE,
@@ -27,6 +27,7 @@ from streamfactory.tables import (
     Layout,
     Oldest,
     Piece,
+    Stored,
     StreamColumns,
     Table,
     bare,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
     from streamfactory.backends.iceberg.metadata import IcebergMetadata
     from streamfactory.spi import StreamConfig
+    from streamfactory.tables import DataFile as ParquetFile
     from streamfactory.tables import TableFiles
 
 _CREATED: Final = Commit(0, "0", None)
@@ -200,19 +202,34 @@ class IcebergTable(Table):
         self, piece: Piece, skip: int, fields: Sequence[str] | None, rows: int
     ) -> Generator[Chunk]:
         detail: Any = piece.detail
-        later = arrow_schema(detail["schema"])
-        wanted = self.columns.wanted(detail["ordinal"], later, fields)
         chosen = chosen_rows(self._files, piece, detail)
         with open_parquet(self._files, piece.path) as file:
-            file.check_count(piece.span)
-            check_ids(file.schema, piece.path)
-            match, path = detail["match"], piece.path
-            columns = FileColumns(file.schema, wanted, match, {}, path)
+            columns = self._columns_of(file, piece, fields)
             for batch, first in file.stream(columns.names, skip, rows):
                 chunk = Chunk(columns.convert(batch), first)
                 if chosen is not None:
                     chunk = select_rows(chunk, chosen[0], inside=chosen[1])
                 yield chunk
+
+    def stored(self, piece: Piece) -> Stored:
+        detail: Any = piece.detail
+        if detail["deletes"] or detail["only"] or detail["before"]:
+            what = f"not all rows of {piece.path!r} are rows of the stream"
+            raise Unsupported(what)
+        with open_parquet(self._files, piece.path) as file:
+            constants = self._columns_of(file, piece, None).constants()
+            return Stored(self._files.local(piece.path), file.count, constants)
+
+    def _columns_of(
+        self, file: ParquetFile, piece: Piece, fields: Sequence[str] | None
+    ) -> FileColumns:
+        """The columns of a file of rows, which is checked."""
+        detail: Any = piece.detail
+        file.check_count(piece.span)
+        check_ids(file.schema, piece.path)
+        later = arrow_schema(detail["schema"])
+        wanted = self.columns.wanted(detail["ordinal"], later, fields)
+        return FileColumns(file.schema, wanted, detail["match"], {}, piece.path)
 
     def close(self) -> None:
         self._metadata.close()
