@@ -197,6 +197,7 @@ def split_header(header: str, dialect: Dialect) -> list[str]:
         quotechar=quote,
         quoting=csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE,
         escapechar=dialect.escape or None,
+        strict=True,
     )
     try:
         return [name.strip() for name in next(reader, [])]

@@ -7,6 +7,7 @@ markers come back, no message swallowed another one.
 
 from __future__ import annotations
 
+import re
 import secrets
 from typing import TYPE_CHECKING, Final, final
 
@@ -45,6 +46,7 @@ class Records:
         self._findings = findings
         self._mark = f"~{secrets.token_hex(12)}"
         self._end = self._mark + dialect.delimiter * (width - 1)
+        self._misquoted = _misquoted(dialect) if dialect.quote else None
 
     def read(
         self, texts: pa.StringArray, messages: np.ndarray
@@ -55,6 +57,7 @@ class Records:
             texts: The messages.
             messages: Their indices, ascending.
         """
+        texts, messages = self._quoted_well(texts, messages)
         if not has_byte(texts, *b"\r\n"):
             return self._pieces(texts, messages, several=False)
         multi = np.asarray(pc.match_substring_regex(texts, "[\r\n]"))
@@ -68,6 +71,19 @@ class Records:
         return [pa.concat_arrays(pair).take(pa.array(order)) for pair in both], source[
             order
         ]
+
+    def _quoted_well(
+        self, texts: pa.StringArray, messages: np.ndarray
+    ) -> tuple[pa.StringArray, np.ndarray]:
+        """The messages without text behind a closing quote, which Arrow appends."""
+        if self._misquoted is None or not has_byte(texts, ord(self._dialect.quote)):
+            return texts, messages
+        wrong = np.asarray(pc.match_substring_regex(texts, self._misquoted))
+        if not wrong.any():
+            return texts, messages
+        what = "a field of the message has text behind its closing quote"
+        self._findings.add(messages[wrong], "malformed", what)
+        return texts.filter(pa.array(~wrong)), messages[~wrong]
 
     def _pieces(
         self, texts: pa.StringArray, messages: np.ndarray, *, several: bool
@@ -172,6 +188,17 @@ class Records:
             column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
             for column in table.columns
         ]
+
+
+def _misquoted(dialect: Dialect) -> str:
+    """A regular expression of messages that have text behind a closing quote."""
+    quote, end = re.escape(dialect.quote), f"{re.escape(dialect.delimiter)}\r\n"
+    escape = re.escape(dialect.escape) if dialect.escape else ""
+    escaped = f"|{escape}." if escape else ""
+    quoted = f"{quote}(?:[^{quote}{escape}]|{quote}{quote}{escaped})*{quote}"
+    first = f"(?:[^{quote}{escape}{end}]{escaped})"
+    bare = f"(?:{first}(?:[^{escape}{end}]{escaped})*)?"
+    return f"(?s)^(?:(?:{quoted}|{bare})[{end}])*{quoted}[^{quote}{end}]"
 
 
 def _with_last(texts: pa.StringArray, last: str) -> pa.StringArray:

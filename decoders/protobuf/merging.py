@@ -1,11 +1,12 @@
-"""Finds messages in which protobuf merges what ptars 0.0.25 does not.
+"""Finds messages that ptars 0.0.25 reads in another way than protobuf.
 
 Of a `oneof` the last member on the wire counts, of a key of a map the last value, and
 the parts of a `Timestamp`, a `Duration` or a wrapper that stands twice are merged.
 ptars returns all members and all values, and the last part. Such messages are
 concatenated ones, for instance: protobuf reads them one by one instead. So it does
 where an entry of a map has no message as its value, as writers that omit empty ones
-make them: ptars panics.
+make them: ptars panics; and where a packed list ends within a number of four or eight
+bytes: ptars leaves the rest of it out, and protobuf takes the message for bad.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.descriptor import FieldDescriptor as Field
 
 from streamfactory.conversion.arrays import list_of_entries
-from streamfactory.decoders.columns.buffers import data_of, offsets_of
+from streamfactory.decoders.columns.buffers import data_of, lengths_of, offsets_of
 from streamfactory.decoders.protobuf.types import is_known, is_map
 
 if TYPE_CHECKING:
@@ -33,7 +34,12 @@ Check = Callable[[pa.Array], Mask]
 _LENGTH: Final = 2
 _LOW: Final = 0x7F
 _PACKAGE: Final = "streamfactory.parts"
-_PART, _VALUE, _INNER = "part", "value", "inner"
+_PART, _VALUE, _INNER, _LIST = "part", "value", "inner", "list"
+_SIZES: Final = {
+    **dict.fromkeys((Field.TYPE_FLOAT, Field.TYPE_FIXED32, Field.TYPE_SFIXED32), 4),
+    **dict.fromkeys((Field.TYPE_DOUBLE, Field.TYPE_FIXED64, Field.TYPE_SFIXED64), 8),
+}
+"""Bytes of each number of these types."""
 
 
 @final
@@ -53,7 +59,7 @@ class Merged:
         self._twice: set[bytes] = set()
         """Tags: one of them is twice in a message with merged parts."""
         self._once: set[bytes] = set()
-        """Tags of maps with messages."""
+        """Tags of maps with messages, and of lists of numbers of `_SIZES`."""
         parts = _parts_of(message, self._twice, self._once)
         if parts is not None:
             check = _members(parts)
@@ -61,12 +67,13 @@ class Merged:
             self._parts = handler(parts), check
 
     def before(self, values: pa.Array) -> Mask:
-        """Whether each message is one for which ptars panics or lacks parts."""
+        """Whether each message is one of which ptars panics or leaves parts out."""
         found = np.zeros(len(values), bool)
         if self._parts is None:
             return found
         handler, check = self._parts
         likely = _with_tag(values, self._twice, 2) | _with_tag(values, self._once, 1)
+        likely |= _with_padding(values)
         some = np.flatnonzero(likely)
         if len(some):
             parts = handler.array_to_record_batch(values.take(pa.array(some)))
@@ -83,14 +90,27 @@ class Merged:
 
 def _with_tag(values: pa.Array, tags: Iterable[bytes], times: int) -> Mask:
     """Whether the bytes of each message contain one of the tags so many times."""
-    data, edges = data_of(values), offsets_of(values)
-    found = np.zeros(len(values), bool)
+    data, found = data_of(values), np.zeros(len(values), bool)
     for tag in tags:
         at = np.flatnonzero(data == tag[-1])
         for back, byte in enumerate(reversed(tag[:-1]), 1):
             at = at[(at >= back) & (data[at - back] == byte)]
-        rows = np.searchsorted(edges - edges[0], at, side="right") - 1
-        found |= np.bincount(rows, minlength=len(values)) >= times
+        found |= np.bincount(_rows(values, at), minlength=len(values)) >= times
+    return found
+
+
+def _with_padding(values: pa.Array) -> Mask:
+    """Whether each message may contain a tag of more bytes than it needs."""
+    data, found = data_of(values), np.zeros(len(values), bool)
+    at = np.flatnonzero(data == 0)
+    found[_rows(values, at[(at > 0) & (data[at - 1] > _LOW)])] = True
+    return found
+
+
+def _rows(values: pa.Array, places: np.ndarray) -> np.ndarray:
+    """The message of each byte, by its place among the bytes of all messages."""
+    edges = offsets_of(values)
+    found: np.ndarray = np.searchsorted(edges - edges[0], places, side="right") - 1
     return found
 
 
@@ -128,6 +148,8 @@ def _child(field: Any) -> Check | None:
             return _values(field)
         if field.name.startswith(_PART):
             return _several
+        if field.name.startswith(_LIST):
+            return _cut(int(field.name.split("_")[1]))
     if is_map(field):
         return _map(field.message_type.fields_by_name["value"])
     if field.type not in (Field.TYPE_MESSAGE, Field.TYPE_GROUP) or is_known(field):
@@ -141,6 +163,19 @@ def _child(field: Any) -> Check | None:
 def _several(column: pa.Array) -> Mask:
     found: Mask = np.asarray(pc.list_value_length(column)) > 1
     return found
+
+
+def _cut(size: int) -> Check:
+    """A check of the packed lists of a field, whose numbers have ``size`` bytes."""
+
+    def run(column: pa.Array) -> Mask:
+        lists = column.flatten()
+        found = np.zeros(len(column), bool)
+        parents = np.asarray(pc.list_parent_indices(column))
+        found[parents[lengths_of(lists) % size != 0]] = True
+        return found
+
+    return run
 
 
 def _values(field: Any) -> Check:
@@ -182,21 +217,22 @@ def _any(lists: pa.Array, values: pa.Array, check: Check) -> Mask:
     return found
 
 
-# --- parts of well-known types --------------------------------------------------------
+# --- parts that are read twice --------------------------------------------------------
 
 
 def _parts_of(
     message: Descriptor, twice: set[bytes], once: set[bytes]
 ) -> Descriptor | None:
-    """A message type of the same wire format with the well-known types alone.
+    """A message type of the same wire format with what ptars misreads alone.
 
-    Each of them, and each message that is the value of a map's entry, is a list of its
-    occurrences, so that nothing of them is merged. None if the message has none.
+    Each well-known type, and each message that is the value of a map's entry, is a list
+    of its occurrences, so that nothing of them is merged; each packed list of numbers
+    of `_SIZES` is its bytes. None if the message has none of these.
 
     Args:
         message: The type.
-        twice: Gets the tags of the lists.
-        once: Gets the tags of maps with messages.
+        twice: Gets the tags of the former.
+        once: Gets the tags of maps with messages, and of packed lists.
     """
     file = descriptor_pb2.FileDescriptorProto(
         name=f"{_PACKAGE}.proto", package=_PACKAGE, syntax="proto3"
@@ -215,6 +251,14 @@ def _add_parts(
 ) -> str | None:
     made, is_entry = descriptor_pb2.DescriptorProto(), message.GetOptions().map_entry
     for field in message.fields:
+        if field.is_repeated and field.type in _SIZES:
+            once.add(_tag(field.number))
+            made.field.add(
+                name=f"{_LIST}_{_SIZES[field.type]}_{field.number}",
+                number=field.number,
+                type=Field.TYPE_BYTES,
+                label=Field.LABEL_REPEATED,
+            )
         if field.type != Field.TYPE_MESSAGE:
             continue
         known, many = is_known(field), field.is_repeated

@@ -105,6 +105,28 @@ def test_line_ends_within_quotes_are_text() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("chosen", "wrong", "right"),
+    [
+        ({}, b'"x"y,1', b'x"y"z,1'),
+        ({}, b'1,2\n"x\n""" ,1', b'1,2\n"x\n""",1'),
+        ({"escape.character": "\\"}, b'"x\\\\"y,1', b'"x\\"y",1'),
+        ({"escape.character": "\\"}, b'\\"x,"y"z', b'\\"x"y,"z"'),
+        ({"quote.character": "'", "delimiter": "^"}, b"'x'y^1", b"'x'^'y\"z'"),
+        ({"ignore.surrounding.spaces": "true"}, b'"x" y,1', b' "x" ,1'),
+    ],
+)
+def test_nothing_may_stand_behind_a_closing_quote(
+    chosen: dict[str, str], wrong: bytes, right: bytes
+) -> None:
+    decoded = decode("a string, b string", right, wrong, right, **chosen)
+    assert [(error.message, error.code) for error in decoded.errors] == [
+        (1, "malformed")
+    ]
+    assert decoded.source is not None
+    assert set(decoded.source.to_pylist()) == {0, 2}
+
+
 def test_an_open_quote_takes_nothing_from_its_neighbours() -> None:
     payloads = [b"1,a", b'2,"b', b'3,c"', b'4,d",x', b"5,e", b'6,f,"', b"7,g\n8,h"]
     decoded = decode(SCHEMA, *payloads)

@@ -359,6 +359,41 @@ def test_bad_messages_are_reported_and_their_neighbours_kept(
     assert decoded.rows.column("f_int64").to_pylist() == [3] * 20
 
 
+FIXED = ["double", "float", "fixed64", "fixed32", "sfixed32", "sfixed64"]
+
+
+@pytest.mark.parametrize("kind", FIXED)
+@pytest.mark.parametrize(
+    "before",
+    [
+        b"\x0a",
+        b"\x8a\x80\x00",  # a tag longer than needed
+        b"\x0a\x08" + b"\x01" * 8 + b"\x0a",  # behind another list of the field
+    ],
+)
+def test_a_packed_list_that_ends_within_a_number_is_refused(
+    tmp_path: Path, kind: str, before: bytes
+) -> None:
+    types = Types(tmp_path)
+    for name in ("Leaf", "All"):
+        add(types.message(name), "numbers", SCALARS[kind], MANY)
+    message = types.file.message_type[1]
+    add(message, "leaf", ".t.Leaf")
+    add(message, "leaves", ".t.Leaf", MANY)
+    make = types.made("All")
+    size = 8 if kind == "double" or "64" in kind else 4
+    good = before + bytes([size]) + b"\x01" * size
+    bad = [before + bytes([length]) + bytes(length) for length in (1, size - 1, 15)]
+    within = [tag + bytes([len(bad[0])]) + bad[0] for tag in (b"\x12", b"\x1a")]
+    for payload in (*bad, *within):
+        with pytest.raises(DecodeError):
+            make.FromString(payload)
+        decoded = decode(decoder(types, "All"), [good, payload, good])
+        assert decoding.bad(decoded) == [(1, "malformed")]
+        wanted = list(make.FromString(good).numbers)
+        assert decoded.rows["numbers"].to_pylist() == [wanted, wanted]
+
+
 @pytest.mark.parametrize("last", [b"\x01", b"\x7d", b"\x7f"])
 @pytest.mark.parametrize("first", [b"\xf6", b"\xf7", b"\xff"])
 @pytest.mark.parametrize(

@@ -170,7 +170,7 @@ def test_generation_that_was_saved_with_another_position_is_refused(
         ({"position": "no position"}, PositionRefused, "is not JSON"),
         ({"position": '{"version":7}'}, PositionRefused, "has version 7"),
         ({"position": '{"version":1,"offsets":{"t":{"0":-1}}}'}, PositionRefused, "-1"),
-        ({"generation": -1}, FormatRefused, "below 0"),
+        ({"generation": -1}, FormatRefused, "generation: expected an integer from 0"),
         ({"group": ""}, FormatRefused, "printable"),
         ({"group": "g" * 250}, FormatRefused, "printable"),
         ({"instance": "a\nb"}, FormatRefused, "printable"),

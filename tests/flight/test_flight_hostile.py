@@ -130,3 +130,27 @@ def test_version_that_only_equals_one_is_refused(version: str) -> None:
     with pytest.raises(FormatRefused, match="has protocol version"):
         decode(data, m.Topic)
     assert decode(b'{"v":1,"topic":"t"}', m.Topic).topic == "t"
+
+
+COMMIT = {"v": 1, "topic": "t", "writer": "w", "instance": "i", "staged": []}
+
+
+@pytest.mark.parametrize(
+    ("members", "where"),
+    [
+        ({"retention": {"age_ms": -1}}, "retention: age_ms"),  # unlimited, elsewhere
+        ({"retention": {"rows": -1}}, "retention: rows"),
+        ({"writer_memory_ms": -1}, "writer_memory_ms"),
+        ({"epoch": -1}, "epoch"),
+        ({"rows": 2**62 + 1}, "rows"),
+        ({"writer": "w" * 1025}, "writer: text of 1025 characters; 1024 are allowed"),
+        ({"instance": "i" * 1025}, "instance"),
+    ],
+)
+def test_numbers_and_ids_that_a_log_cannot_keep_are_refused(
+    members: dict[str, Any], where: str
+) -> None:
+    sent = {**COMMIT, "epoch": 2**62, "rows": 0, "writer": "w" * 1024}
+    assert decode(json.dumps(sent).encode(), m.Commit).rows == 0
+    with pytest.raises(FormatRefused, match=f"a Commit message is malformed: {where}"):
+        decode(json.dumps(sent | members).encode(), m.Commit)

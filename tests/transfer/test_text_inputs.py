@@ -165,6 +165,21 @@ def test_line_ends_within_quotes_are_text_in_spite_of_a_bare_quote(
     ]
 
 
+@pytest.mark.parametrize(
+    ("content", "place"),
+    [
+        (b'a,b\n1,"x"y\n', r"a\.csv, line 2, row 1, .* behind its closing quote"),
+        (b'a,b\n1,"x\n"\n2,"y" \n', r"a\.csv, line 4, row 2, .* behind its closing"),
+        (b'a,"b"c\n1,x\n', r"a\.csv has no header: ',' expected after '\"'"),
+    ],
+)
+def test_nothing_may_stand_behind_a_closing_quote(
+    content: bytes, place: str, opened: Open
+) -> None:
+    with pytest.raises((DecodeError, FormatRefused), match=place):
+        rows_of(opened("a.csv", content), "a int, b string")
+
+
 def test_nothing_is_null_and_quoted_nothing_is_text(opened: Open) -> None:
     found = rows_of(opened("a.csv", b'a,b\n1,\n2,""\n3,NA\n4,null\n'))
     assert [row["b"] for row in found] == [None, "", "NA", "null"]

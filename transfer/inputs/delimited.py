@@ -123,7 +123,8 @@ class CsvInput(TextInput):
     def _header(self, header: bytes) -> list[str]:
         try:
             text = io.StringIO(header.decode().lstrip("\ufeff"), newline="")
-            found = next(csv.reader(text, delimiter=self._options.delimiter), [])
+            reader = csv.reader(text, delimiter=self._options.delimiter, strict=True)
+            found = next(reader, [])
         except (UnicodeDecodeError, csv.Error) as error:
             msg = f"{self.name} has no header: {error}"
             raise FormatRefused(msg, remedy=REMEDY) from error

@@ -6,6 +6,7 @@ import json
 import re
 import tomllib
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from streamfactory.spi import ConfigError, Problem
@@ -261,7 +262,9 @@ def _blank(match: re.Match[str]) -> str:
     return "\n" * found.count("\n") if long else found
 
 
+@lru_cache(maxsize=1024)
 def _toml_path(dotted: str) -> tuple[str, ...]:
+    """Return the parts of a key; the files of a catalogue have the same keys."""
     keys: list[str] = []
     inner: Any = tomllib.loads(f"{dotted} = 0")
     while isinstance(inner, dict):

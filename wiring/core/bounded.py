@@ -77,9 +77,13 @@ def concurrently(
     for thread in threads:
         thread.start()
     _threads.update(threads)
-    while wait(outcomes, _LOOK).not_done:
-        if stop is not None and stop.is_set():
-            return None
+    # One by one: a look at all of 10,000 takes as long as some calls.
+    for outcome in outcomes:
+        done = False
+        while not done:
+            if stop is not None and stop.is_set():
+                return None
+            done = bool(wait([outcome], _LOOK).done)
     return [outcome.result() for outcome in outcomes]
 
 

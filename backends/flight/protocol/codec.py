@@ -12,7 +12,7 @@ import types
 import typing
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, NewType, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, NewType, TypeVar
 
 from streamfactory.spi import FormatRefused
 
@@ -29,12 +29,20 @@ _DECODER: Final = json.JSONDecoder()
 _LONGEST_TEXT: Final = 4 << 20
 _LARGEST: Final = 2**63 - 1
 _LARGEST_DIGEST: Final = 2**128 - 1
+_LARGEST_COUNT: Final = 2**62
+_LONGEST_ID: Final = 1024
 
 T = TypeVar("T")
 U = TypeVar("U")
 
 Digest = NewType("Digest", int)
 """A member of 128 bits, without sign."""
+
+
+Count = Annotated[int, "count"]
+"""A member from 0 to 2**62: what a log can store as a number."""
+Id = Annotated[str, "id"]
+"""A member of at most 1,024 characters: a server remembers it."""
 
 
 class _Refused(ValueError):
@@ -156,14 +164,14 @@ def _object(kind: type[T], plain: Any) -> T:
 
 @cache
 def _readers(kind: type) -> Mapping[str, tuple[Field[Any], Callable[[Any], Any]]]:
-    hints = typing.get_type_hints(kind)
+    hints = typing.get_type_hints(kind, include_extras=True)
     return {field.name: (field, _reader(hints[field.name])) for field in fields(kind)}
 
 
 def _reader(hint: Any) -> Callable[[Any], Any]:
     """The function that checks a value of a type."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is types.UnionType:  # X | None
+    if origin in (types.UnionType, typing.Union):  # X | None
         inner = _reader(arguments[0])
         return lambda value: None if value is None else inner(value)
     if origin is tuple:  # tuple[X, ...]
@@ -181,7 +189,9 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
     readers: dict[Any, Callable[[Any], Any]] = {
         int: lambda value: _integer(value, -_LARGEST, _LARGEST),
         Digest: lambda value: _integer(value, 0, _LARGEST_DIGEST),
+        Count: lambda value: _integer(value, 0, _LARGEST_COUNT),
         str: _text,
+        Id: lambda value: _text(value, _LONGEST_ID),
         bool: lambda value: _checked(value, bool),
     }
     return readers[hint]
@@ -204,10 +214,10 @@ def _integer(value: Any, least: int, most: int) -> int:
     return number
 
 
-def _text(value: Any) -> str:
+def _text(value: Any, longest: int = _LONGEST_TEXT) -> str:
     text: str = _checked(value, str)
-    if len(text) > _LONGEST_TEXT:
-        msg = f"text of {len(text)} characters"
+    if len(text) > longest:
+        msg = f"text of {len(text)} characters; {longest} are allowed"
         raise _Refused(msg)
     try:
         text.encode()

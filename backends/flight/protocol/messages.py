@@ -11,7 +11,11 @@ from typing import Any
 
 # The codec evaluates annotations.
 from streamfactory.arrowlog.values import PartitionBounds  # noqa: TC001
-from streamfactory.backends.flight.protocol.codec import Digest  # noqa: TC001
+from streamfactory.backends.flight.protocol.codec import (  # noqa: TC001
+    Count,
+    Digest,
+    Id,
+)
 
 # --- reading -----------------------------------------------------------------------
 
@@ -144,9 +148,9 @@ class LastCommit:
 class Retention:
     """What to keep of each partition; None is all."""
 
-    age_ms: int | None = None
-    rows: int | None = None
-    bytes: int | None = None
+    age_ms: Count | None = None
+    rows: Count | None = None
+    bytes: Count | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,10 +158,10 @@ class WriterInstance:
     """Who commits: the members that `Commit` and `CommitSession` share."""
 
     topic: str
-    writer: str | None
-    instance: str
+    writer: Id | None
+    instance: Id
     incarnation: str | None = None
-    writer_memory_ms: int | None = None
+    writer_memory_ms: Count | None = None
     """Afterwards, remove markers of writers that were idle for longer."""
     retention: Retention | None = None
     """Afterwards, remove rows beyond this retention."""
@@ -167,8 +171,8 @@ class WriterInstance:
 class EpochHeader:
     """What is stored of an epoch: the members that `Commit` and `CommitRows` share."""
 
-    epoch: int
-    rows: int
+    epoch: Count
+    rows: Count
     sums: dict[str, Digest] | None = None
     position: str | None = None
     replace: bool = False
@@ -196,7 +200,7 @@ class Committed:
 class CommitSession(WriterInstance):
     """The descriptor of a ``DoExchange``: commits of one instance of a writer."""
 
-    writer: str
+    writer: Id
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,8 +233,8 @@ class Claim:
     """Action ``claim``: from here on only this instance commits for the writer."""
 
     topic: str
-    writer: str
-    instance: str
+    writer: Id
+    instance: Id
     incarnation: str | None = None
 
 
@@ -239,7 +243,7 @@ class Last:
     """Action ``last``: what a writer committed last; claims nothing."""
 
     topic: str
-    writer: str
+    writer: Id
     incarnation: str | None = None
 
 
@@ -251,8 +255,8 @@ class ClaimCheckpoint:
     """Action ``checkpoints-claim``: from here on only this owner saves it."""
 
     group: str
-    instance: str
-    owner: str
+    instance: Id
+    owner: Id
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,9 +280,9 @@ class SaveCheckpoint:
     """Action ``checkpoints-save``: durable before it answers."""
 
     group: str
-    instance: str
-    owner: str
-    generation: int
+    instance: Id
+    owner: Id
+    generation: Count
     position: str
 
 

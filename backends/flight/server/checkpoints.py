@@ -90,9 +90,6 @@ class CheckpointKeeper:
         """
         for name in (request.instance, request.owner):
             check_name(name)
-        if request.generation < 0:
-            msg = f"generation {request.generation} is below 0"
-            raise FormatRefused(msg, remedy="count generations from 0")
         position = Position.from_json(request.position)
         log = self._opened(request.group)
         self._reserve(log, request.instance, len(request.position.encode()))

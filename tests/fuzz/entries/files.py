@@ -141,6 +141,11 @@ class OpenedFiles(_Foreign):
     NAME = "file-open"
     SHARE = 2
 
+    def prepare(self) -> None:
+        super().prepare()
+        # A file that was cut within its schema is waited for: a second says enough.
+        self.properties["stream.file.connection.timeout.millis"] = "1000"
+
     def make(self, chance: random.Random) -> bytes:
         seed = self.seed(chance)
         if seed.random and chance.random() < 0.5:
