@@ -27,6 +27,7 @@ from streamfactory.ui.editing.files import Changed
 from streamfactory.ui.editor import editor
 from streamfactory.ui.mapping import mapping
 from streamfactory.ui.pages import pages
+from streamfactory.ui.parameters import Parameter, check_request, takes_parameters
 from streamfactory.ui.running import running
 from streamfactory.ui.site import EXTENSION, Site, site
 from streamfactory.wiring.core.defects import InternalError
@@ -111,6 +112,7 @@ def _check_request() -> AnyResponse | None:
         if request.method == "GET":
             return redirect(url_for("log_in"))
         abort(401, "Log in first.")
+    check_request()
     return None
 
 
@@ -153,6 +155,7 @@ def _context() -> dict[str, Any]:
 # --- sessions -------------------------------------------------------------------
 
 
+@takes_parameters(Parameter("token"))
 def _log_in() -> str | AnyResponse | tuple[str, int]:
     access = site().access
     if not access.has_token:
