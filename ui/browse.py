@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from flask import Blueprint, Response, abort, g, render_template, request
+from flask import Blueprint, Response, g, render_template, request
 
 from streamfactory.engines.search.outputs import FORMATS
 from streamfactory.ui.asked import note, number, stream_name
@@ -21,6 +21,7 @@ from streamfactory.ui.messages import (
     parse_place,
 )
 from streamfactory.ui.parameters import Parameter, takes_parameters
+from streamfactory.ui.problems import refuse_other_sites
 from streamfactory.ui.site import site
 from streamfactory.ui.streams import partitions
 
@@ -103,7 +104,7 @@ def message_page() -> tuple[str, int]:
 @takes_parameters(*_QUERY, Parameter("format", words=FORMATS, required=True))
 def download_file() -> Response:
     """The messages of a page and those after it, or before it, as a file."""
-    _refuse_other_sites()
+    refuse_other_sites()
     query, format = _query(), request.args["format"]
     ending, kind = _KINDS[format]
     if request.method == "HEAD":
@@ -135,7 +136,7 @@ def events() -> Response:
     It answers at once: a browser asks again by itself, with the last id. So a live view
     occupies no thread of the pages between two answers.
     """
-    _refuse_other_sites()
+    refuse_other_sites()
     query = _query()
     if request.method == "HEAD":
         return Response(mimetype="text/event-stream")
@@ -149,15 +150,6 @@ def events() -> Response:
 
 
 # --- parts ----------------------------------------------------------------------
-
-
-def _refuse_other_sites() -> None:
-    """Refuse what pages of other sites embed; browsers name the site of a request."""
-    if request.headers.get("Sec-Fetch-Site", "same-origin") not in (
-        "same-origin",
-        "none",
-    ):
-        abort(403, "The request was sent by another site.")
 
 
 def _query() -> Query:

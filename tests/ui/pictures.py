@@ -19,6 +19,7 @@ from tests.proving.chromium import Chromium, chromium
 from tests.ui.conftest import TOKEN, Browser, World, settings
 
 from streamfactory.spark.checkpoints import Ledger, PipelineCheckpoint
+from streamfactory.ui import catalogue
 from streamfactory.ui.server import PageServer
 from streamfactory.wiring.writing.counting import PartitionCounts
 
@@ -96,8 +97,9 @@ def pictures() -> Iterator[tuple[str, bytes]]:
 def _editor(stack: ExitStack, browser: Chromium) -> Iterator[tuple[str, bytes]]:
     """Pictures of the editor, of a server that has a token."""
     (file,) = Path("configs/streams").glob("clicks.*")
-    file.rename("configs/streams/clicks.toml")
+    file.unlink()
     Path("configs/streams/clicks.toml").write_text(_DEFINITION, encoding="utf-8")
+    catalogue.forget()
     server = stack.enter_context(PageServer(settings(token=TOKEN, edit="true")))
     client = Browser(server.location)
     client.log_in()

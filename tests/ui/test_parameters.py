@@ -62,6 +62,21 @@ GETS: Final[dict[str, dict[str, str]]] = {
     "/edit/new": {"kind": "stream", "name": "more", "type": "memory"},
     "/edit/file": {"kind": "stream", "file": "edited.toml", "copy": "1"},
     "/edit/change": {"change": "nothing"},
+    "/api/v1/openapi.json": {},
+    "/api/v1/streams": {"q": "c", "page": "1"},
+    "/api/v1/streams/<name>": {},
+    "/api/v1/streams/<name>/partitions": {},
+    "/api/v1/streams/<name>/lag": {},
+    "/api/v1/streams/<name>/rows": {
+        "from": "0",
+        "direction": "forward",
+        "partition": "0:clicks",
+        "count": "2",
+    },
+    "/api/v1/pipelines": {"q": "d", "page": "1"},
+    "/api/v1/pipelines/<name>": {},
+    "/api/v1/pipelines/<name>/lag": {},
+    "/api/v1/metrics": {},
 }
 """What each page is asked for."""
 POSTS: Final[dict[str, dict[str, str]]] = {
@@ -169,6 +184,8 @@ def test_what_pages_are_asked_for_is_used_or_refused(logged_in: Client) -> None:
     assert found.keys() == GETS.keys()
     for rule, sound in GETS.items():
         path = rule.replace("<int:number>", "1")
+        name = "delays" if "/pipelines/" in rule else "clicks"
+        path = path.replace("<name>", name)
         status = logged_in.get(path, **sound).status_code
         assert status == _SOUND.get(rule, 200), (rule, status)
         for change, refused in mistyped(declared(logged_in, found[rule], sound)):
