@@ -31,7 +31,8 @@ from streamfactory.wiring.metrics.registry import registry
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-api = Blueprint("api", __name__, url_prefix="/api/v1")
+_PREFIX: Final = "/api/v1"
+api = Blueprint("api", __name__, url_prefix=_PREFIX)
 
 PAGE: Final = 100
 """Streams or pipelines of one answer."""
@@ -62,7 +63,8 @@ def _check() -> None:
 @answers("OpenApi")
 def openapi() -> Response:
     """Describe this interface, as OpenAPI 3.1."""
-    return _json(described(url_for("api.openapi").removesuffix("/openapi.json")))
+    server = url_for("api.openapi").removesuffix("/openapi.json")
+    return _json(described(_PREFIX, server))
 
 
 @api.get("/streams")

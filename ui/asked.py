@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flask import g, request
+from flask import abort, g, request
 
 from streamfactory.spi import MisuseError
 from streamfactory.ui.catalogue import catalogue
@@ -40,12 +40,11 @@ def first(count: int, size: int, *, known: bool = True) -> int:
         known: Whether the number of rows is known.
 
     Raises:
-        MisuseError: misuse; there is no such page.
+        NotFound: There is no such page.
     """
     page, last = number("page", 1), max(0, count - 1) // size + 1
     if known and page > last:
-        msg = f"there is no page {page}"
-        raise MisuseError(msg, remedy=f"the last page is {last}")
+        abort(404, f"There is no page {page}: the last one is {last}.")
     return (min(page, last) - 1) * size
 
 

@@ -141,11 +141,12 @@ def answers(schema: str, *kinds: str) -> Callable[[F], F]:
     return declare
 
 
-def described(prefix: str) -> dict[str, Any]:
+def described(prefix: str, server: str) -> dict[str, Any]:
     """The document.
 
     Args:
         prefix: Of the paths that it describes.
+        server: Where clients find them.
     """
     paths: dict[str, Any] = {}
     for rule in current_app.url_map.iter_rules():
@@ -155,7 +156,7 @@ def described(prefix: str) -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "streamfactory", "version": "1"},
-        "servers": [{"url": prefix}],
+        "servers": [{"url": server}],
         "security": [{}, {"token": []}],
         "paths": dict(sorted(paths.items())),
         "components": {

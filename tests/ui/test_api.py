@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jsonschema_rs
@@ -18,8 +20,9 @@ from streamfactory.ui.recording import Recorder
 from streamfactory.ui.site import Site
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from tests.ui.conftest import Browser
     from werkzeug.test import TestResponse
 
 API = "/api/v1"
@@ -173,3 +176,27 @@ def test_pages_of_other_sites_get_nothing(program: Client) -> None:
     assert response.status_code == 403
     assert response.mimetype == PROBLEM
     assert "Access-Control-Allow-Origin" not in response.headers
+
+
+def test_the_commands_of_the_page_answer_what_it_shows(
+    small: World, serve: Callable[..., Browser], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(small.folder)
+    place = serve(token=TOKEN).location.rstrip("/")
+    page = (Path(__file__).parents[2] / "docs" / "ui.md").read_text("utf-8")
+    console = page.split("## Programs")[1].split("```console")[1].split("```")[0]
+    lines = console.split("\n")[1:-1]
+    commands = 0
+    for line in lines:
+        if line.startswith("$ "):
+            commands += 1
+            command = line[2:].replace("http://127.0.0.1:9816", place)
+            found = subprocess.run(
+                command, shell=True, capture_output=True, text=True, check=True
+            ).stdout
+        else:
+            assert found.strip() == line, line
+    assert commands == 4
+    with pa.ipc.open_stream((small.folder / "rows.arrow").read_bytes()) as reader:
+        assert set(reader.read_all().column("id").to_pylist()) == {1}
+    assert json.loads((small.folder / "problem.json").read_text())["status"] == 401
