@@ -91,6 +91,8 @@ def _read(
 def _schema(scan: StreamScan) -> pl.Schema:
     fields: dict[str, pl.DataType] = {}
     for field in scan.schema:
+        if _has_equal_names(field.type):
+            raise _unsupported(scan, field)  # Polars 1 keeps one of the children
         empty = empty_rows(pa.schema([field]))
         try:
             fields |= _frame(empty).schema
@@ -100,6 +102,15 @@ def _schema(scan: StreamScan) -> pl.Schema:
             raise _unsupported(scan, field) from error
     schema: pl.Schema = load("polars").Schema(fields)
     return schema
+
+
+def _has_equal_names(kind: pa.DataType) -> bool:
+    """Whether a struct, at any depth, has two children of one name."""
+    children = [kind.field(at) for at in range(kind.num_fields)]
+    named = {child.name for child in children} if pa.types.is_struct(kind) else children
+    return len(named) < len(children) or any(
+        _has_equal_names(child.type) for child in children
+    )
 
 
 def _unsupported(scan: StreamScan, field: pa.Field) -> Unsupported:

@@ -111,20 +111,29 @@ class Access:
         """
         now = time.monotonic()
         with self._lock:
-            failures = sum(
-                who == client and now - at < FAILURE_SECONDS
-                for at, who in self._failures
-            )
-            if failures >= MOST_FAILURES or self._token is None:
-                return None
-            if not hmac.compare_digest(_digest(token), self._token):
-                self._failures.append((now, client))
+            if not self._is_token(token, client, now):
                 return None
             self._forget(now)
             secret = secrets.token_urlsafe(32)
             session = Session(secrets.token_urlsafe(32), now + SESSION_SECONDS)
             self._sessions[_digest(secret)] = session
             return secret
+
+    def knows_token(self, token: str, client: str = "") -> bool:
+        """Whether a request has the token; refused as `log_in` refuses it."""
+        with self._lock:
+            return self._is_token(token, client, time.monotonic())
+
+    def _is_token(self, token: str, client: str, now: float) -> bool:
+        failures = sum(
+            who == client and now - at < FAILURE_SECONDS for at, who in self._failures
+        )
+        if failures >= MOST_FAILURES or self._token is None:
+            return False
+        if not hmac.compare_digest(_digest(token), self._token):
+            self._failures.append((now, client))
+            return False
+        return True
 
     def session(self, secret: str | None) -> Session | None:
         """The session of a cookie; None if there is none, or it has ended."""

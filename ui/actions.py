@@ -28,6 +28,7 @@ from streamfactory.ui.changes import (
     take,
 )
 from streamfactory.ui.letters import outstanding
+from streamfactory.ui.parameters import Parameter, takes_parameters
 from streamfactory.ui.pipelines import find, pipelines
 from streamfactory.ui.site import site
 from streamfactory.wiring.config.catalogue import Catalogue
@@ -70,6 +71,7 @@ def job(number: int) -> str:
 
 
 @actions.post("/replay")
+@takes_parameters(*map(Parameter, ("stream", "to", "of", "change")))
 def replay() -> str | Response:
     """Show what a replay of dead letters would do; with ``change``, start it."""
     form = request.form
@@ -96,6 +98,7 @@ def stop(number: int) -> Response:
 
 
 @actions.post("/offsets")
+@takes_parameters(*map(Parameter, ("place", "stream", "group", "pipeline", "change")))
 def offsets() -> str | Response:
     """Plan a change of a position and show it; with ``confirmed``, store it."""
     asked = _asked()

@@ -38,6 +38,7 @@ from streamfactory.ui.changes import (
     take,
 )
 from streamfactory.ui.messages import parse_place
+from streamfactory.ui.parameters import Parameter, takes_parameters
 from streamfactory.ui.site import site
 from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.core.guard import masked_errors
@@ -66,6 +67,7 @@ _FORGOTTEN: Final = ("partitions", "facts", "lags", "configuration")
 
 
 @administration.get("/topic")
+@takes_parameters(Parameter("stream", required=True))
 def topic_page() -> str:
     """The forms that change the topic of a stream, and write a message."""
     if g.session is None:
@@ -74,6 +76,13 @@ def topic_page() -> str:
 
 
 @administration.post("/topic")
+@takes_parameters(
+    Parameter("kind", words=KINDS),
+    Parameter("stream"),
+    Parameter("text"),
+    Parameter("format", words=("json", "text")),
+    Parameter("change"),
+)
 def change_topic() -> str | Response:
     """Plan a change and show it; with ``change``, make it."""
     form = request.form

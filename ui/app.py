@@ -22,11 +22,14 @@ from streamfactory.spi import (
 )
 from streamfactory.ui.actions import actions
 from streamfactory.ui.administration import administration
+from streamfactory.ui.api import api
 from streamfactory.ui.browse import browse
 from streamfactory.ui.editing.files import Changed
 from streamfactory.ui.editor import editor
 from streamfactory.ui.mapping import mapping
 from streamfactory.ui.pages import pages
+from streamfactory.ui.parameters import Parameter, check_request, takes_parameters
+from streamfactory.ui.problems import Failed, http_problem, is_for_programs, problem
 from streamfactory.ui.running import running
 from streamfactory.ui.site import EXTENSION, Site, site
 from streamfactory.wiring.core.defects import InternalError
@@ -77,6 +80,7 @@ def create_app(found: Site) -> Flask:
     app.context_processor(_context)
     app.register_error_handler(HTTPException, _http_error)
     app.register_error_handler(StreamError, _stream_error)
+    app.register_error_handler(Failed, _failed)
     app.register_error_handler(Exception, _defect)
     app.add_url_rule("/log-in", "log_in", _log_in, methods=["GET", "POST"])
     app.add_url_rule("/log-out", "log_out", _log_out, methods=["POST"])
@@ -87,6 +91,7 @@ def create_app(found: Site) -> Flask:
     app.register_blueprint(actions)
     app.register_blueprint(running)
     app.register_blueprint(editor)
+    app.register_blueprint(api)
     return app
 
 
@@ -107,11 +112,28 @@ def _check_request() -> AnyResponse | None:
         _check_origin()
         if request.endpoint != "log_in":
             _check_form()
-    if access.must_log_in and g.session is None and request.endpoint not in _OPEN:
+    if is_for_programs():
+        _check_token()
+    elif access.must_log_in and g.session is None and request.endpoint not in _OPEN:
         if request.method == "GET":
             return redirect(url_for("log_in"))
         abort(401, "Log in first.")
+    check_request()
     return None
+
+
+def _check_token() -> None:
+    """Let a program in that sends the token, or a page of a session."""
+    access = site().access
+    kind, _, token = request.headers.get("Authorization", "").partition(" ")
+    if not kind:
+        if access.must_log_in and g.session is None:
+            abort(401, "Send the token: Authorization: Bearer TOKEN.")
+    elif kind.lower() != "bearer" or not access.knows_token(
+        token.strip(), request.remote_addr or ""
+    ):
+        _log.warning("a request with a wrong token from %s", request.remote_addr)
+        abort(401, "The token is wrong.")
 
 
 def _check_origin() -> None:
@@ -153,6 +175,7 @@ def _context() -> dict[str, Any]:
 # --- sessions -------------------------------------------------------------------
 
 
+@takes_parameters(Parameter("token"))
 def _log_in() -> str | AnyResponse | tuple[str, int]:
     access = site().access
     if not access.has_token:
@@ -188,12 +211,16 @@ def _log_out() -> AnyResponse:
 def _http_error(error: HTTPException) -> AnyResponse | tuple[str, int]:
     if error.code is None or error.code < 400:
         return error.get_response()  # a redirect
+    if is_for_programs():
+        return http_problem(error.code, error.name, error.description)
     text = {"what": error.description, "error": error.name, "remedy": None}
     # The parent page may need what could not be checked: it has no context here.
     return render_template("error.html", error=text, status=error.code), error.code
 
 
-def _stream_error(error: StreamError) -> tuple[str, int]:
+def _stream_error(error: StreamError) -> AnyResponse | tuple[str, int]:
+    if is_for_programs():
+        return problem(plain_error(error))
     status = 400
     if isinstance(error, UnknownStream | TopicNotFound):
         status = 404
@@ -207,9 +234,13 @@ def _stream_error(error: StreamError) -> tuple[str, int]:
     return render_template("error.html", error=found, status=status), status
 
 
-def _defect(error: Exception) -> tuple[str, int]:
+def _failed(error: Failed) -> AnyResponse:
+    return problem(error.error)
+
+
+def _defect(error: Exception) -> AnyResponse | tuple[str, int]:
     _log.error("%s failed", request.path, exc_info=error)
-    return _stream_error(InternalError(type(error).__name__))[0], 500
+    return _stream_error(InternalError(type(error).__name__))
 
 
 # --- values ---------------------------------------------------------------------

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from flask import g, request
+from flask import abort, g, request
 
+from streamfactory.spi import MisuseError
 from streamfactory.ui.catalogue import catalogue
 
 
@@ -17,21 +18,34 @@ def note(answers: Any) -> None:
 
 def stream_name() -> str:
     """The name of the stream that the request names."""
-    name = request.args.get("stream") or request.args.get("name", "")
+    name, other = request.args.get("stream", ""), request.args.get("name", "")
+    if name and other and name != other:
+        msg = "stream and name are two streams"
+        raise MisuseError(msg, remedy="give one of them")
+    name = name or other
     return catalogue().get(name).name
 
 
 def number(key: str, default: int) -> int:
-    """A number that the request has, at least the default."""
-    text = request.args.get(key, "")
-    if text.isascii() and text.isdecimal() and len(text) < 19:
-        return max(int(text), default)
-    return default
+    """A number that the request has, which its route declares."""
+    return int(request.args.get(key) or default)
 
 
-def first(count: int, size: int) -> int:
-    """The index of the first row of the page that the request names."""
-    return min(number("page", 1) - 1, max(0, count - 1) // size) * size
+def first(count: int, size: int, *, known: bool = True) -> int:
+    """The index of the first row of the page that the request names.
+
+    Args:
+        count: Rows of all pages.
+        size: Rows of one.
+        known: Whether the number of rows is known.
+
+    Raises:
+        NotFound: There is no such page.
+    """
+    page, last = number("page", 1), max(0, count - 1) // size + 1
+    if known and page > last:
+        abort(404, f"There is no page {page}: the last one is {last}.")
+    return (min(page, last) - 1) * size
 
 
 def paging(count: int, first: int, size: int) -> dict[str, Any]:

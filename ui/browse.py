@@ -7,10 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from flask import Blueprint, Response, abort, g, render_template, request
+from flask import Blueprint, Response, g, render_template, request
 
 from streamfactory.engines.search.outputs import FORMATS
-from streamfactory.spi import MisuseError
 from streamfactory.ui.asked import note, number, stream_name
 from streamfactory.ui.messages import (
     MOST_MESSAGES,
@@ -21,6 +20,8 @@ from streamfactory.ui.messages import (
     messages,
     parse_place,
 )
+from streamfactory.ui.parameters import Parameter, takes_parameters
+from streamfactory.ui.problems import refuse_other_sites
 from streamfactory.ui.site import site
 from streamfactory.ui.streams import partitions
 
@@ -34,11 +35,22 @@ _KINDS: Final = {
     "csv": ("csv", "text/csv; charset=utf-8"),
     "parquet": ("parquet", "application/vnd.apache.parquet"),
 }
+_QUERY: Final = (
+    Parameter("stream"),
+    Parameter("name"),
+    Parameter("from"),
+    Parameter("direction", words=("back", "forward")),
+    Parameter("where"),
+    Parameter("partition"),
+    Parameter("as", words=("raw",)),
+    Parameter("count", least=1, most=MOST_MESSAGES),
+)
 _ASKED_AGAIN: Final = 1000
 """Milliseconds until a browser asks for more messages of a live view."""
 
 
 @browse.get("/messages")
+@takes_parameters(*_QUERY)
 def messages_page() -> tuple[str, int]:
     """Messages of all partitions, or of one, merged by time."""
     query = _query()
@@ -61,6 +73,13 @@ def messages_page() -> tuple[str, int]:
 
 
 @browse.get("/message")
+@takes_parameters(
+    Parameter("stream"),
+    Parameter("name"),
+    Parameter("topic", required=True),
+    Parameter("partition", least=0, required=True),
+    Parameter("offset", least=0, required=True),
+)
 def message_page() -> tuple[str, int]:
     """One message, whole within a bound."""
     name, topic = stream_name(), request.args.get("topic", "")
@@ -82,13 +101,11 @@ def message_page() -> tuple[str, int]:
 
 
 @browse.get("/download")
+@takes_parameters(*_QUERY, Parameter("format", words=FORMATS, required=True))
 def download_file() -> Response:
     """The messages of a page and those after it, or before it, as a file."""
-    _refuse_other_sites()
-    query, format = _query(), request.args.get("format", "")
-    if format not in _KINDS:
-        msg = f"format {format!r} does not exist"
-        raise MisuseError(msg, remedy=f"use one of {', '.join(FORMATS)}")
+    refuse_other_sites()
+    query, format = _query(), request.args["format"]
     ending, kind = _KINDS[format]
     if request.method == "HEAD":
         return Response(mimetype=kind)
@@ -103,6 +120,7 @@ def download_file() -> Response:
 
 
 @browse.get("/follow")
+@takes_parameters(*_QUERY)
 def follow() -> str:
     """The live view: its script asks for messages as they arrive."""
     query = _query()
@@ -111,13 +129,14 @@ def follow() -> str:
 
 
 @browse.get("/events")
+@takes_parameters(*_QUERY, Parameter("after"))
 def events() -> Response:
     """Messages since the last request, as server-sent events.
 
     It answers at once: a browser asks again by itself, with the last id. So a live view
     occupies no thread of the pages between two answers.
     """
-    _refuse_other_sites()
+    refuse_other_sites()
     query = _query()
     if request.method == "HEAD":
         return Response(mimetype="text/event-stream")
@@ -133,15 +152,6 @@ def events() -> Response:
 # --- parts ----------------------------------------------------------------------
 
 
-def _refuse_other_sites() -> None:
-    """Refuse what pages of other sites embed; browsers name the site of a request."""
-    if request.headers.get("Sec-Fetch-Site", "same-origin") not in (
-        "same-origin",
-        "none",
-    ):
-        abort(403, "The request was sent by another site.")
-
-
 def _query() -> Query:
     args = request.args
     return Query(
@@ -151,9 +161,7 @@ def _query() -> Query:
         where=args.get("where", "").strip(),
         partition=args.get("partition", ""),
         raw=args.get("as") == "raw",
-        count=min(number("count", 1), MOST_MESSAGES)
-        if "count" in args
-        else PAGE.messages,
+        count=number("count", PAGE.messages),
     )
 
 
@@ -170,7 +178,9 @@ def _arguments(query: Query) -> dict[str, Any]:
 
 
 def _status(answer: Answer) -> int:
-    """That of the page: 400 where the client has to change what it asks for."""
-    if answer.error and answer.value is None and answer.error.get("class") == "misuse":
-        return 400
-    return 200
+    """That of the page: 4xx where the client has to change what it asks for."""
+    if answer.error is None or answer.value is not None:
+        return 200
+    if answer.error["error"] == "topic_not_found":
+        return 404
+    return 400 if answer.error.get("class") == "misuse" else 200

@@ -40,6 +40,7 @@ from streamfactory.ui.editing.files import (
 )
 from streamfactory.ui.editing.forms import filled, groups_of, others_of
 from streamfactory.ui.editing.texts import new_text, with_values
+from streamfactory.ui.parameters import Parameter, takes_parameters
 from streamfactory.ui.site import site
 from streamfactory.wiring.plugins.manager import default_manager
 
@@ -92,6 +93,15 @@ class Editing:
         return self.folder.path / (self.file or f"{_NEW}{SUFFIX}")
 
 
+_FILE: Final = tuple(map(Parameter, ("kind", "file", "digest", "text")))
+_BUTTONS: Final = (Parameter("check"), Parameter("show"))
+_FIELDS: Final = (
+    Parameter("name"),
+    Parameter("description"),
+    Parameter("set ", many=True),
+)
+
+
 @editor.before_request
 def _check_right() -> None:
     if g.session is None:
@@ -114,6 +124,7 @@ def index() -> str:
 
 
 @editor.get("/new")
+@takes_parameters(*map(Parameter, ("kind", "name", "type")))
 def new() -> str | tuple[str, int]:
     """A new definition, which is not saved yet."""
     kind, name = _kind(request.args), request.args.get("name", "").strip()
@@ -130,6 +141,7 @@ def new() -> str | tuple[str, int]:
 
 
 @editor.get("/file")
+@takes_parameters(*map(Parameter, ("kind", "file")), Parameter("copy", words=("1",)))
 def file() -> str | tuple[str, int]:
     """The form and the text of a file, or of a copy of it."""
     kind, name = _kind(request.args), request.args.get("file", "")
@@ -144,6 +156,7 @@ def file() -> str | tuple[str, int]:
 
 
 @editor.post("/form")
+@takes_parameters(*_FILE, *_BUTTONS, *_FIELDS)
 def form() -> str | tuple[str, int] | Response:
     """Take the fields of a form over into the text."""
     asked = _editing()
@@ -153,15 +166,19 @@ def form() -> str | tuple[str, int] | Response:
 
 
 @editor.post("/text")
+@takes_parameters(*_FILE, *_BUTTONS)
 def text() -> str | tuple[str, int] | Response:
     """Take a text."""
     return _answer(_editing(), [])
 
 
 @editor.post("/topics")
+@takes_parameters(*_FILE, *_BUTTONS, *_FIELDS)
 def topics() -> str:
     """The topics that a definition reaches, to begin a stream of one of them."""
     asked = _editing()
+    if asked.file:
+        asked.folder.read(asked.file)  # it has to be one
     draft = draft_of(asked.kind, asked.path, asked.text)
     definition = draft.definition
     if definition is None:
@@ -174,6 +191,7 @@ def topics() -> str:
 
 
 @editor.post("/delete")
+@takes_parameters(*_FILE)
 def delete() -> Response:
     """Plan the deletion of a file."""
     asked = _editing()
@@ -204,6 +222,7 @@ def undo() -> Response:
 
 
 @editor.get("/change")
+@takes_parameters(Parameter("change", required=True))
 def change_page() -> str:
     """A change before it is made: the difference, who is affected, and a check."""
     change = shown_before(request.args.get("change", ""), ShownEdit)
@@ -232,6 +251,7 @@ def change_page() -> str:
 
 
 @editor.post("/change")
+@takes_parameters(Parameter("change", required=True))
 def change() -> tuple[str, int] | Response:
     """Make a change that was shown."""
     asked = take(request.form.get("change", ""), ShownEdit)

@@ -105,6 +105,7 @@ class Lookups:
         *,
         later: bool = False,
         large: bool = False,
+        wait: float | None = None,
     ) -> dict[Any, Answer]:
         """The results of several functions, which run concurrently.
 
@@ -115,6 +116,7 @@ class Lookups:
             functions: By key. A function may block; it raises `StreamError`.
             later: Whether look-ups of others come first, and nothing is waited for.
             large: Whether only `MOST_LARGE` of such answers are kept.
+            wait: Seconds that are waited instead.
         """
         with self._changed:
             asked = {key: self._entry(key, large=large) for key in functions}
@@ -122,7 +124,8 @@ class Lookups:
                 self._start(entry, functions[key], later=later)
             if not later:
                 self._changed.wait_for(
-                    lambda: not any(map(_is_awaited, asked.values())), self._wait
+                    lambda: not any(map(_is_awaited, asked.values())),
+                    self._wait if wait is None else wait,
                 )
             busy = len(self._running) >= MOST_OVERDUE
             return {key: _answer(entry, busy=busy) for key, entry in asked.items()}

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from streamfactory.engines.search.browsing import Browser, Limits, times_of
 from streamfactory.engines.search.columns import hidden, octets_text, searchable
-from streamfactory.engines.search.outputs import RowWriter
+from streamfactory.engines.search.outputs import RowWriter, json_lines
 from streamfactory.engines.search.row_filter import RowFilter
 from streamfactory.spi import (
     MisuseError,
@@ -79,6 +79,29 @@ class Query:
     """``ID:TOPIC``; empty for all."""
     raw: bool = False
     count: int = PAGE.messages
+
+
+class RowsPage(NamedTuple):
+    """Rows for programs: binary values as text, secrets masked."""
+
+    rows: pa.RecordBatch
+    before: str
+    """The place of the page before it, as JSON."""
+    after: str
+    more: bool
+    """Whether there is a page after it, or before it when reading back."""
+
+    @property
+    def lines(self) -> list[str]:
+        """A JSON object for each row."""
+        return list(json_lines(self.rows))
+
+    def arrow(self) -> bytes:
+        """An Arrow IPC stream."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self.rows.schema) as writer:
+            writer.write_batch(self.rows)
+        return bytes(sink.getvalue())
 
 
 class Download(NamedTuple):
@@ -203,6 +226,24 @@ def download(query: Query, format: str) -> Download:
                 writer.write(_hidden(rows, schema, mask))
         ended = page.has_previous if query.back else page.has_next
         return Download(sink.getvalue(), sum(map(len, rows)), not ended)
+
+
+def rows_page(query: Query) -> RowsPage:
+    """The rows of a page of messages, all columns.
+
+    Raises:
+        StreamError: As `messages`.
+    """
+    limits = Limits(query.count, PAGE.rows, PAGE.size, PAGE.seconds)
+    with opened_query(query) as source:
+        page = _page(source, query, limits)
+        rows = [one.rows for one in page.messages]
+        return RowsPage(
+            _hidden(rows, source.schema, mask_of(source)),
+            _offsets_text(page.before),
+            _offsets_text(page.after),
+            page.has_previous if query.back else page.has_next,
+        )
 
 
 # --- reading --------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flask import Blueprint, g, render_template, request
 
-from streamfactory.spi import UnknownStream
+from streamfactory.spi import TopicNotFound, UnknownStream
 from streamfactory.spi.masking import mask_userinfo
 from streamfactory.ui import pipelines as facts
 from streamfactory.ui.asked import first, note, number, paging, stream_name
@@ -16,6 +16,7 @@ from streamfactory.ui.catalogue import catalogue
 from streamfactory.ui.letters import outstanding
 from streamfactory.ui.lookups import Answer
 from streamfactory.ui.mapping import link_text, links_of_catalogue, node_address
+from streamfactory.ui.parameters import PAGE_NUMBER, Parameter, takes_parameters
 from streamfactory.ui.plots import line_plot
 from streamfactory.ui.recording import rates
 from streamfactory.ui.runs import PACES
@@ -50,9 +51,11 @@ PAGE: Final = 1000
 """Rows of a long table on one page."""
 STREAMS: Final = 100
 """Streams on one page: each is looked up."""
+_STREAM: Final = (Parameter("name"), Parameter("stream"))
 
 
 @pages.get("/")
+@takes_parameters(PAGE_NUMBER, Parameter("q"), Parameter("sort", words=tuple(ORDERS)))
 def overview() -> str:
     """All streams and pipelines."""
     found = catalogue()
@@ -108,6 +111,7 @@ _OF_STREAMS: Final = ("configuration", "partitions", "facts")
 
 
 @pages.get("/stream")
+@takes_parameters(*_STREAM, PAGE_NUMBER, Parameter("set", words=("only",)))
 def stream() -> str:
     """One stream: guarantee, partitions, schema, groups, effective configuration."""
     name = stream_name()
@@ -122,7 +126,8 @@ def stream() -> str:
     )
     links = links_of_catalogue()
     all_of_them = _value(answers["partitions"], "partitions")
-    begin = first(len(all_of_them), PAGE)
+    known = answers["partitions"].value is not None
+    begin = first(len(all_of_them), PAGE, known=known)
     return render_template(
         "stream.html",
         name=name,
@@ -142,6 +147,7 @@ def stream() -> str:
 
 
 @pages.get("/group")
+@takes_parameters(*_STREAM, Parameter("group", required=True))
 def group() -> str:
     """The lag of one group in one stream, by partition."""
     name, chosen = stream_name(), request.args.get("group", "")
@@ -161,6 +167,14 @@ def group() -> str:
 
 
 @pages.get("/dead-letters")
+@takes_parameters(
+    Parameter("stream"),
+    Parameter("to"),
+    Parameter("end", words=("first", "last")),
+    Parameter("show", words=("all", "unresolved")),
+    Parameter("as", words=("raw",)),
+    Parameter("partition"),
+)
 def dead_letters() -> str:
     """The streams of dead letters, or the newest dead letters of one."""
     if "stream" in request.args:
@@ -187,6 +201,7 @@ def dead_letters() -> str:
 
 
 @pages.get("/pipeline")
+@takes_parameters(Parameter("name", required=True))
 def pipeline() -> str:
     """One pipeline: its definition, checkpoint, batches and lag."""
     name, path = _pipeline()
@@ -225,6 +240,11 @@ def pipeline() -> str:
 
 
 @pages.get("/checkpoint")
+@takes_parameters(
+    Parameter("name", required=True),
+    Parameter("first", least=0, required=True),
+    Parameter("second", least=0, required=True),
+)
 def checkpoint() -> str:
     """The differences of two batches of a pipeline's checkpoint."""
     name, path = _pipeline()
@@ -253,6 +273,8 @@ def process() -> str:
 def _letters_page() -> str:
     """Unresolved dead letters of a stream, or all; undecoded, those of a partition."""
     name, to = stream_name(), request.args.get("to", "")
+    if to:
+        catalogue().get(to)  # an error of the client is no answer of a look-up
     last, every = request.args.get("end") != "first", request.args.get("show") == "all"
     raw, known = request.args.get("as") == "raw", Answer()
     if not raw:
@@ -304,13 +326,19 @@ def _letters(answer: Answer, *, newest_first: bool) -> list[dict[str, Any]]:
 
 
 def _chosen(found: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """The partition that the request names; by default the first that has rows."""
+    """The partition that the request names; by default the first that has rows.
+
+    Raises:
+        TopicNotFound: permanent; the stream does not have it.
+    """
     given = request.args.get("partition")
-    if given is not None:
-        return next(
-            (one for one in found if f"{one['partition']}:{one['topic']}" == given),
-            None,
-        )
+    if given and found:
+        named = {f"{one['partition']}:{one['topic']}": one for one in found}
+        if given not in named:
+            msg = f"partition {given[:80]!r} does not exist"
+            remedy = "choose one of the partitions that the stream has"
+            raise TopicNotFound(msg, remedy=remedy)
+        return named[given]
     return next((one for one in found if one["held"]), found[0] if found else None)
 
 

@@ -21,6 +21,7 @@ from streamfactory.ui.changes import (
     in_time,
     take,
 )
+from streamfactory.ui.parameters import Parameter, takes_parameters
 from streamfactory.ui.runs import AS_CONFIGURED, PACES, Run, Runs, command_of
 from streamfactory.ui.site import site
 
@@ -38,6 +39,7 @@ _LOOKED_UP: Final = ("lags", "progress", "definition")
 
 
 @running.post("/run")
+@takes_parameters(*map(Parameter, ("kind", "pipeline", "pace", "change")))
 def run() -> str | Response:
     """Show what starting or stopping a pipeline would do; with ``change``, do it."""
     form = request.form

@@ -32,6 +32,7 @@ class BatchesOut(ABC):
         Raises:
             OSError: The sink failed.
             pa.ArrowInvalid: The format cannot store the batch.
+            SchemaMismatch: permanent; the same, of Parquet.
         """
 
     @property

@@ -97,7 +97,13 @@ class _Out(BatchesOut):
         return self._footer >= _FULL
 
     def write(self, rows: pa.RecordBatch, times: Times | None) -> None:
-        self._writer(rows).write_batch(rows, row_group_size=rows.num_rows)
+        try:
+            self._writer(rows).write_batch(rows, row_group_size=rows.num_rows)
+        except pa.ArrowNotImplementedError as error:
+            # The topic may be of a pyarrow that stores more, or rows of some types be
+            # written in some layouts only.
+            msg = f"pyarrow {pa.__version__} does not write these rows as Parquet: "
+            raise SchemaMismatch(msg + str(error), remedy=_REMEDY) from error
         self._times.append(times)
         self._footer += _CHUNK * self._chunks + 32 * len(times or ())
 
@@ -363,17 +369,27 @@ class ParquetSegments(SegmentFormat):
 
 def _is_kept(field: pa.Field) -> bool:
     """Whether Arrow reads a column as it wrote it, and lists can be counted."""
-    if any(map(_is_changed, _all_types(field.type))):
+    inner = list(_all_types(field.type))
+    if any(map(_is_changed, inner)):
         return False
     schema, sink = pa.schema([field]), pa.BufferOutputStream()
     try:
         pq.ParquetWriter(sink, schema).close()
         found = pq.read_schema(pa.BufferReader(sink.getvalue()))
+        # pyarrow 24 and 25 neither write nor read nulls of these.
+        for kind in filter(pa.types.is_fixed_size_list, inner):
+            _write_and_read(pa.table({"": pa.nulls(1, kind)}))
     except (pa.ArrowException, OSError, ValueError):
         return False
     leaves = leaves_of(schema)
     countable = all(not leaf.repeated or leaf.padded <= _PADDED for leaf in leaves)
     return countable and bool(found.equals(schema))
+
+
+def _write_and_read(rows: pa.Table) -> None:
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink)
+    pq.read_table(pa.BufferReader(sink.getvalue()))
 
 
 def _all_types(kind: pa.DataType) -> Iterator[pa.DataType]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 scan = streamfactory.engines.polars.scan
 PARTITION, OFFSET = pl.col("_partition"), pl.col("_offset")
+BEFORE_2 = int(pl.__version__.partition(".")[0]) < 2
+"""Polars 1 casts columns that it compares with a list, and wraps errors of sources."""
 
 
 @pytest.mark.parametrize("engine", ["in-memory", "streaming"])
@@ -70,7 +72,10 @@ def test_a_row_limit_reads_no_further(
     ("predicate", "ranges"),
     [
         (PARTITION == 1, {1: (0, 100)}),
-        (PARTITION.is_in([0, 2]) & (OFFSET < 10), {0: (0, 10), 2: (0, 10)}),
+        (
+            PARTITION.is_in([0, 2]) & (OFFSET < 10),
+            dict.fromkeys(range(3) if BEFORE_2 else (0, 2), (0, 10)),
+        ),
         (OFFSET.is_between(20, 30), dict.fromkeys(range(3), (20, 31))),
         (pl.lit(90) <= OFFSET, dict.fromkeys(range(3), (90, 100))),
         (
@@ -175,5 +180,6 @@ def test_an_error_of_the_stream_is_raised_as_it_is(
 
     frame = scan(clicks)
     monkeypatch.setattr(LogConsumer, "fetch_messages", fail)
-    with pytest.raises(TopicNotFound, match="was deleted"):
+    kind = pl.exceptions.ComputeError if BEFORE_2 else TopicNotFound
+    with pytest.raises(kind, match="was deleted"):
         frame.collect(engine=engine)

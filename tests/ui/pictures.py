@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Final
 from tests.checkpoints.conftest import QueryFolder, Topic
 from tests.checkpoints.test_offsets_and_lag import grouped
 from tests.proving.chromium import Chromium, chromium
-from tests.ui.conftest import Browser, World, settings
+from tests.ui.conftest import TOKEN, Browser, World, settings
 
 from streamfactory.spark.checkpoints import Ledger, PipelineCheckpoint
+from streamfactory.ui import catalogue
 from streamfactory.ui.server import PageServer
 from streamfactory.wiring.writing.counting import PartitionCounts
 
@@ -34,6 +35,23 @@ PICTURES: Final[Mapping[str, str]] = {
     "ui-pipeline.png": "/pipeline?name=delays",
     "ui-dead-letters.png": "/dead-letters?stream=letters",
 }
+EDITOR: Final[Mapping[str, str]] = {
+    "ui-edit.png": "/edit/file?kind=stream&file=clicks.toml",
+    "ui-edit-narrow.png": "/edit/file?kind=stream&file=clicks.toml",
+}
+"""Pages that need the token."""
+NARROW: Final = (420, 720)
+_DEFINITION: Final = """\
+# Clicks of the shop, from all regions.
+name = "clicks"
+description = "Clicks by page"
+
+[properties]
+streamType = "file"
+"stream.file.path" = "topics"
+"stream.file.topic.name" = "clicks"
+"stream.file.partitions" = 2
+"""
 MOST_BYTES: Final = 150_000
 _SIZE: Final = (960, 720)
 _BATCHES: Final = 40
@@ -73,6 +91,24 @@ def pictures() -> Iterator[tuple[str, bytes]]:
             client.get(path)
             browser.visit(f"{server.location.rstrip('/')}{path}")
             yield name, browser.picture()
+        yield from _editor(stack, browser)
+
+
+def _editor(stack: ExitStack, browser: Chromium) -> Iterator[tuple[str, bytes]]:
+    """Pictures of the editor, of a server that has a token."""
+    (file,) = Path("configs/streams").glob("clicks.*")
+    file.unlink()
+    Path("configs/streams/clicks.toml").write_text(_DEFINITION, encoding="utf-8")
+    catalogue.forget()
+    server = stack.enter_context(PageServer(settings(token=TOKEN, edit="true")))
+    client = Browser(server.location)
+    client.log_in()
+    for name, value in client.cookies.items():
+        browser.call("Network.setCookie", name=name, value=value, url=server.location)
+    for name, path in EDITOR.items():
+        browser.resize(*(NARROW if "narrow" in name else _SIZE))
+        browser.visit(f"{server.location.rstrip('/')}{path}")
+        yield name, browser.picture()
 
 
 def place(folder: Path) -> World:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from streamfactory.spi import BOOLEAN
+from streamfactory.spi import BOOLEAN, MisuseError
 from streamfactory.ui.editing.secrets import is_literal
 from streamfactory.ui.editing.texts import with_values
 from streamfactory.wiring.config.crosschecks import EXCLUSIVE, NEEDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from streamfactory.spi import Option
@@ -106,7 +106,9 @@ def filled(draft: Draft, path: Path, form: Mapping[str, str]) -> tuple[str, list
         MisuseError: misuse; the text cannot be changed in this way.
     """
     values, types, refused = dict[str, str | None](), {}, list[str]()
-    for group in groups_of(draft):
+    groups = groups_of(draft)
+    _refuse_others(form, {one.name for group in groups for one in group.fields})
+    for group in groups:
         for one in group.fields:
             given = form.get(one.name, one.value).strip()
             if one.fixed or given == one.value:
@@ -124,6 +126,13 @@ def filled(draft: Draft, path: Path, form: Mapping[str, str]) -> tuple[str, list
     if not values and not members:
         return draft.text, refused
     return with_values(path, draft.text, members, values, types), refused
+
+
+def _refuse_others(form: Iterable[str], known: Collection[str]) -> None:
+    for name in form:
+        if name.startswith(PREFIX) and name not in known:
+            msg = f"there is no option {name.removeprefix(PREFIX)[:80]!r} in the form"
+            raise MisuseError(msg, remedy="reload the page, or change the text")
 
 
 def _members(draft: Draft) -> Iterator[tuple[str, str]]:

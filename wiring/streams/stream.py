@@ -277,7 +277,7 @@ class Stream(Closing):
 
     def __array__(self, *_: object, **__: object) -> object:
         # pandas.DataFrame(stream) would make a column of batches.
-        msg = "a stream is no array: pandas.DataFrame.from_arrow(stream) makes a frame"
+        msg = "a stream is no array: pyarrow.table(stream).to_pandas() makes a frame"
         msg += ", and streamfactory.engines.pandas.chunks makes several"
         raise TypeError(msg)
 

@@ -232,7 +232,10 @@ _QUERIES: Final[tuple[tuple[str, dict[str, str]], ...]] = (
     ("/messages", {"stream": "clicks", "from": "0=1 1=0", "direction": "forward"}),
     ("/messages", {"stream": "clicks", "from": '{"clicks":{"0":2}}', "as": "raw"}),
     ("/messages", {"stream": "clicks", "partition": "1:clicks", "from": "2h"}),
-    ("/message", {"stream": "clicks", "topic": "clicks", "offset": "1"}),
+    (
+        "/message",
+        {"stream": "clicks", "topic": "clicks", "partition": "0", "offset": "1"},
+    ),
     ("/download", {"stream": "clicks", "format": "csv", "from": "1"}),
     ("/download", {"stream": "clicks", "format": "parquet"}),
     ("/follow", {"stream": "clicks", "where": "id > 1"}),

@@ -1,0 +1,202 @@
+"""The interface for programs: its description, answers, rights and problems."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jsonschema_rs
+import pyarrow as pa
+import pytest
+from tests.ui.conftest import PLACE, TOKEN, Client, World
+
+from streamfactory.ui.access import Access
+from streamfactory.ui.app import create_app
+from streamfactory.ui.lookups import Lookups
+from streamfactory.ui.problems import ARROW, PROBLEM
+from streamfactory.ui.recording import Recorder
+from streamfactory.ui.site import Site
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.ui.conftest import Browser
+    from werkzeug.test import TestResponse
+
+API = "/api/v1"
+NAMES = {"streams": "clicks", "pipelines": "delays"}
+
+
+def made(**access: Any) -> Client:
+    lookups = Lookups(wait=60)
+    site = Site(
+        Access("127.0.0.1:9816", TOKEN, **access),
+        Recorder(lookups, 15.0, ()),
+        lookups,
+    )
+    return Client(site, create_app(site).test_client())
+
+
+@pytest.fixture
+def program(world: World) -> Iterator[Client]:
+    """A client of a catalogue with a stream, a group and a pipeline."""
+    del world
+    found = made()
+    yield found
+    found.site.feeds.stop()
+
+
+def described(program: Client) -> Any:
+    return program.get(f"{API}/openapi.json").get_json()
+
+
+def check(program: Client, response: TestResponse, path: str) -> Any:
+    """The JSON of an answer that is as the description says."""
+    document = described(program)
+    operation = document["paths"][path]["get"]
+    answer = operation["responses"][str(response.status_code)]
+    schema = answer["content"][response.mimetype]["schema"]
+    jsonschema_rs.validate(
+        {**schema, "components": document["components"]}, response.get_json()
+    )
+    return response.get_json()
+
+
+def test_every_answer_is_as_it_is_described(program: Client) -> None:
+    paths = described(program)["paths"]
+    assert "/streams/{name}/rows" in paths
+    for path in paths:
+        name = next((one for kind, one in NAMES.items() if kind in path), "")
+        response = program.get(API + path.replace("{name}", name))
+        assert response.status_code == 200, (path, response.get_data(as_text=True))
+        check(program, response, path)
+        if "{name}" in path:
+            response = program.get(API + path.replace("{name}", "nope"))
+            assert response.status_code == 404, path
+            found = check(program, response, path)
+            assert found["code"] == "unknown_stream"
+
+
+def test_the_description_is_openapi(program: Client) -> None:
+    document = described(program)
+    assert document["openapi"] == "3.1.0"
+    operations = [one["get"] for one in document["paths"].values()]
+    assert len({one["operationId"] for one in operations}) == len(operations)
+    rows = document["paths"]["/streams/{name}/rows"]["get"]
+    assert ARROW in rows["responses"]["200"]["content"]
+    count = next(one for one in rows["parameters"] if one["name"] == "count")
+    assert count["schema"] == {"type": "integer", "minimum": 1, "maximum": 200}
+    for one in operations:
+        assert one["summary"].endswith("."), one
+
+
+def test_pages_of_rows_have_each_row_once(program: Client) -> None:
+    place, found = "earliest", []
+    for _ in range(10):
+        page = program.get(f"{API}/streams/clicks/rows", **{"from": place}, count=4)
+        document = page.get_json()
+        found += [(row["_partition"], row["_offset"]) for row in document["items"]]
+        place = document["next"]
+        if not document["more"]:
+            break
+    assert sorted(found) == [(0, at) for at in range(10)] + [(1, at) for at in range(4)]
+
+
+def test_rows_are_the_same_as_arrow(program: Client) -> None:
+    path = f"{API}/streams/clicks/rows"
+    response = program.client.get(path, base_url=PLACE, headers={"Accept": ARROW})
+    assert response.mimetype == ARROW
+    rows = pa.ipc.open_stream(response.get_data()).read_all()
+    document = program.get(path).get_json()
+    assert rows.column("id").to_pylist() == [one["id"] for one in document["items"]]
+    assert json.loads(response.headers["Streamfactory-Next"]) == json.loads(
+        document["next"]
+    )
+    refused = program.client.get(path, base_url=PLACE, headers={"Accept": "text/css"})
+    assert refused.status_code == 406
+
+
+def test_an_answer_that_the_client_has_is_not_sent_again(program: Client) -> None:
+    path = f"{API}/streams/clicks"
+    first = program.get(path)
+    sent = {"If-None-Match": first.headers["ETag"]}
+    again = program.client.get(path, base_url=PLACE, headers=sent)
+    assert (again.status_code, again.get_data()) == (304, b"")
+    sent = {"If-None-Match": '"another"'}
+    other = program.client.get(path, base_url=PLACE, headers=sent)
+    assert other.get_data() == first.get_data()
+
+
+def test_problems_have_our_codes_and_remedies(program: Client) -> None:
+    rows = f"{API}/streams/clicks/rows"
+    for path, status, code in (
+        (f"{API}/streams?page=x", 400, "misuse"),
+        (f"{API}/streams?pgae=1", 400, "misuse"),
+        (f"{rows}?from=nonsense", 400, "misuse"),
+        (f"{rows}?where=nope(", 400, "misuse"),
+        (f"{rows}?partition=9:clicks", 404, "topic_not_found"),
+        (f"{API}/nothing", 404, None),
+    ):
+        response = program.get(path)
+        assert response.mimetype == PROBLEM, path
+        document = response.get_json()
+        assert (response.status_code, document.get("code")) == (status, code), path
+        assert document["status"] == status
+        assert code is None or document["remedy"]
+
+
+def test_a_token_is_needed_where_pages_need_one(world: World) -> None:
+    del world
+    program = made(must_log_in=True)
+    path = f"{API}/streams"
+    for sent, status in (
+        ({}, 401),
+        ({"Authorization": "Bearer wrong"}, 401),
+        ({"Authorization": f"Basic {TOKEN}"}, 401),
+        ({"Authorization": f"Bearer {TOKEN}"}, 200),
+    ):
+        response = program.client.get(path, base_url=PLACE, headers=sent)
+        assert response.status_code == status, sent
+        assert TOKEN not in response.get_data(as_text=True)
+        assert status == 200 or response.headers["WWW-Authenticate"] == "Bearer"
+    for _ in range(20):
+        sent = {"Authorization": "Bearer wrong"}
+        program.client.get(path, base_url=PLACE, headers=sent)
+    sent = {"Authorization": f"Bearer {TOKEN}"}
+    refused = program.client.get(path, base_url=PLACE, headers=sent)
+    assert refused.status_code == 401  # too many were wrong lately
+
+
+def test_pages_of_other_sites_get_nothing(program: Client) -> None:
+    sent = {"Sec-Fetch-Site": "cross-site"}
+    path = f"{API}/streams/clicks/rows"
+    response = program.client.get(path, base_url=PLACE, headers=sent)
+    assert response.status_code == 403
+    assert response.mimetype == PROBLEM
+    assert "Access-Control-Allow-Origin" not in response.headers
+
+
+def test_the_commands_of_the_page_answer_what_it_shows(
+    small: World, serve: Callable[..., Browser], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(small.folder)
+    place = serve(token=TOKEN).location.rstrip("/")
+    page = (Path(__file__).parents[2] / "docs" / "ui.md").read_text("utf-8")
+    console = page.split("## Programs")[1].split("```console")[1].split("```")[0]
+    lines = console.split("\n")[1:-1]
+    commands = 0
+    for line in lines:
+        if line.startswith("$ "):
+            commands += 1
+            command = line[2:].replace("http://127.0.0.1:9816", place)
+            found = subprocess.run(
+                command, shell=True, capture_output=True, text=True, check=True
+            ).stdout
+        else:
+            assert found.strip() == line, line
+    assert commands == 4
+    with pa.ipc.open_stream((small.folder / "rows.arrow").read_bytes()) as reader:
+        assert set(reader.read_all().column("id").to_pylist()) == {1}
+    assert json.loads((small.folder / "problem.json").read_text())["status"] == 401

@@ -1,0 +1,74 @@
+"""The interface for programs, asked at random for what it describes and what not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from tests.proving.skipping import skip_or_fail
+from tests.ui.conftest import TOKEN, World
+from tests.ui.test_api import made
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.ui.conftest import Client
+
+try:
+    import schemathesis
+    from schemathesis.generation import GenerationMode
+    from schemathesis.specs.openapi.checks import positive_data_acceptance
+except ImportError:
+    schemathesis = None
+
+_EXAMPLES = 15
+"""Of each operation."""
+
+
+@pytest.fixture
+def program(world: World) -> Iterator[Client]:
+    del world
+    found = made()
+    yield found
+    found.site.feeds.stop()
+
+
+def test_nothing_that_is_asked_for_fails(program: Client) -> None:
+    if schemathesis is None:
+        skip_or_fail("schemathesis is not installed: pip install -e '.[dev]'")
+    app = program.client.application
+    schema = schemathesis.openapi.from_wsgi("/api/v1/openapi.json", app)
+    operations = 0
+    for result in schema.get_all_operations():
+        operation = result.ok()
+        operations += 1
+        modes = [GenerationMode.POSITIVE, GenerationMode.NEGATIVE]
+        strategy = st.one_of(
+            *(operation.as_strategy(generation_mode=mode) for mode in modes)
+        )
+
+        @settings(
+            max_examples=_EXAMPLES,
+            deadline=None,
+            database=None,
+            derandomize=True,
+            phases=[Phase.explicit, Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(case=strategy)
+        def ask(case: schemathesis.Case) -> None:
+            response = case.call(headers={"Host": "localhost"})
+            assert response.status_code < 500, response.text
+            assert TOKEN not in response.text
+            # Places and expressions are languages: not each text is one.
+            is_language = case.path.endswith("/rows")
+            case.validate_response(
+                response,
+                excluded_checks=[positive_data_acceptance] if is_language else [],
+            )
+
+        ask()
+    document = program.get("/api/v1/openapi.json").get_json()
+    assert operations == len(document["paths"]) - 1  # all but the document itself

@@ -1,0 +1,220 @@
+"""Each parameter of each route, mistyped singly: a status of 4xx, and never silence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from tests.ui.conftest import PLACE, TOKEN, Client, World
+
+from streamfactory.ui.access import Access
+from streamfactory.ui.app import create_app
+from streamfactory.ui.editing.applying import Edits
+from streamfactory.ui.lookups import Lookups
+from streamfactory.ui.parameters import parameters_of
+from streamfactory.ui.recording import Recorder
+from streamfactory.ui.site import Site
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from streamfactory.ui.parameters import Parameter
+
+_MESSAGES: Final = {"stream": "clicks", "from": "0", "direction": "forward"}
+_DEFINITION: Final = """\
+name = "edited"
+[properties]
+streamType = "memory"
+"stream.memory.topic.name" = "edited"
+"""
+_SOUND: Final = {"/actions/jobs/<int:number>": 404, "/edit/change": 400}
+"""The status where there is nothing of the kind."""
+GETS: Final[dict[str, dict[str, str]]] = {
+    "/": {"q": "c", "sort": "name", "page": "1"},
+    "/stream": {"name": "clicks", "page": "1", "set": "only"},
+    "/group": {"stream": "clicks", "group": "billing"},
+    "/dead-letters": {
+        "stream": "letters",
+        "to": "clicks",
+        "end": "last",
+        "show": "all",
+        "partition": "0:letters",
+    },
+    "/pipeline": {"name": "delays"},
+    "/checkpoint": {"name": "delays", "first": "0", "second": "1"},
+    "/process": {},
+    "/map": {},
+    "/messages": {**_MESSAGES, "where": "id > 0", "partition": "0:clicks"},
+    "/message": {
+        "stream": "clicks",
+        "topic": "clicks",
+        "partition": "0",
+        "offset": "1",
+    },
+    "/download": {**_MESSAGES, "format": "json", "count": "2"},
+    "/follow": _MESSAGES,
+    "/events": {**_MESSAGES, "after": ""},
+    "/log-in": {},
+    "/actions/topic": {"stream": "clicks"},
+    "/actions/jobs": {},
+    "/actions/jobs/<int:number>": {},
+    "/edit/": {},
+    "/edit/new": {"kind": "stream", "name": "more", "type": "memory"},
+    "/edit/file": {"kind": "stream", "file": "edited.toml", "copy": "1"},
+    "/edit/change": {"change": "nothing"},
+    "/api/v1/openapi.json": {},
+    "/api/v1/streams": {"q": "c", "page": "1"},
+    "/api/v1/streams/<name>": {},
+    "/api/v1/streams/<name>/partitions": {},
+    "/api/v1/streams/<name>/lag": {},
+    "/api/v1/streams/<name>/rows": {
+        "from": "0",
+        "direction": "forward",
+        "partition": "0:clicks",
+        "count": "2",
+    },
+    "/api/v1/pipelines": {"q": "d", "page": "1"},
+    "/api/v1/pipelines/<name>": {},
+    "/api/v1/pipelines/<name>/lag": {},
+    "/api/v1/metrics": {},
+}
+"""What each page is asked for."""
+POSTS: Final[dict[str, dict[str, str]]] = {
+    "/log-in": {"token": TOKEN},
+    "/log-out": {},
+    "/actions/offsets": {"stream": "clicks", "group": "billing", "place": "0"},
+    "/actions/topic": {
+        "kind": "grow",
+        "stream": "clicks",
+        "text": "5",
+        "format": "json",
+    },
+    "/actions/replay": {"stream": "letters", "to": "clicks", "of": "clicks"},
+    "/actions/run": {"kind": "start", "pipeline": "delays", "pace": "configured"},
+    "/actions/jobs/<int:number>/stop": {},
+    "/edit/form": {
+        "kind": "stream",
+        "file": "edited.toml",
+        "digest": "",
+        "text": _DEFINITION,
+        "set schema": "",
+    },
+    "/edit/text": {
+        "kind": "stream",
+        "file": "edited.toml",
+        "digest": "",
+        "text": _DEFINITION,
+    },
+    "/edit/topics": {"kind": "stream", "file": "", "digest": "", "text": _DEFINITION},
+    "/edit/delete": {"kind": "stream", "file": "edited.toml"},
+    "/edit/undo": {},
+    "/edit/change": {"change": "nothing"},
+}
+"""What each form sends."""
+NAMES: Final = {"stream", "name", "to", "of", "group", "pipeline", "file", "change"}
+"""What names something, so that a word that names nothing is refused."""
+ANY: Final = {("/edit/new", "name"), ("/edit/form", "name"), ("/edit/topics", "name")}
+"""Names of something that need not exist."""
+HUGE: Final = "9" * 5000
+NUMBERS: Final = ("x", "-1", "1.5", "\u0663", HUGE)
+TEXTS: Final = ("nonsense", HUGE, "\0")
+
+
+@pytest.fixture
+def logged_in(world: World) -> Iterator[Client]:
+    """A client with the token, and a definition that can be edited."""
+    world.letters({"code": b"x"})
+    (world.catalogue / "edited.toml").write_text(_DEFINITION)
+    lookups = Lookups(wait=60)
+    site = Site(
+        Access("127.0.0.1:9816", TOKEN),
+        Recorder(lookups, 15.0, ()),
+        lookups,
+        edits=Edits(allowed=True),
+    )
+    client = create_app(site).test_client()
+    client.post("/log-in", data={"token": TOKEN}, base_url=PLACE)
+    yield Client(site, client)
+    site.feeds.stop()
+
+
+def mistyped(declared: Sequence[Parameter]) -> Iterator[tuple[dict[str, Any], bool]]:
+    """Changes of what is sent, and whether each has to be refused."""
+    yield {"nope": "1"}, True
+    yield {"nope": ""}, True
+    for one in declared:
+        yield {one.name: None}, one.required
+        yield {one.name: ""}, one.required
+        if one.many:
+            continue
+        yield {one.name: ["1", "1"]}, True
+        wrong = NUMBERS if one.least is not None else TEXTS
+        for value in wrong:
+            refused = bool(one.words) or one.least is not None or one.name in NAMES
+            yield {one.name: value}, refused
+
+
+def changed(sound: Mapping[str, str], change: Mapping[str, Any]) -> dict[str, Any]:
+    """What is sent with a change; None leaves a parameter out."""
+    found = {**sound, **change}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def routes(client: Client, method: str) -> dict[str, str]:
+    """The endpoint of each route, by its path."""
+    return {
+        rule.rule: rule.endpoint
+        for rule in client.client.application.url_map.iter_rules()
+        if method in (rule.methods or ()) and rule.endpoint != "static"
+    }
+
+
+def declared(
+    client: Client, endpoint: str, sound: Mapping[str, str]
+) -> list[Parameter]:
+    with client.client.application.app_context():
+        found = list(parameters_of(endpoint))
+    names = {one.name for one in found}
+    assert {name for name in sound if not name.startswith("set ")} <= names, endpoint
+    return found
+
+
+def test_what_pages_are_asked_for_is_used_or_refused(logged_in: Client) -> None:
+    found = routes(logged_in, "GET")
+    assert found.keys() == GETS.keys()
+    for rule, sound in GETS.items():
+        path = rule.replace("<int:number>", "1")
+        name = "delays" if "/pipelines/" in rule else "clicks"
+        path = path.replace("<name>", name)
+        status = logged_in.get(path, **sound).status_code
+        assert status == _SOUND.get(rule, 200), (rule, status)
+        for change, refused in mistyped(declared(logged_in, found[rule], sound)):
+            status = logged_in.get(path, **changed(sound, change)).status_code
+            expected = refused and (rule, *change) not in ANY
+            assert status < 500, (rule, change, status)
+            assert not expected or status >= 400, (rule, change, status)
+
+
+def test_what_forms_send_is_used_or_refused(logged_in: Client) -> None:
+    found = routes(logged_in, "POST")
+    assert found.keys() == POSTS.keys()
+    for rule, sound in POSTS.items():
+        path = rule.replace("<int:number>", "1")
+        if found[rule] in ("log_in", "log_out"):
+            continue  # they answer with a session, or its end
+        csrf = logged_in.text("/edit/").split('name="csrf" value="')[1].split('"')[0]
+        for change, refused in mistyped(declared(logged_in, found[rule], sound)):
+            form = changed(sound, {**change, "csrf": csrf})
+            status = logged_in.client.post(path, data=form, base_url=PLACE).status_code
+            assert status < 500, (rule, change, status)
+            expected = refused and (rule, *change) not in ANY
+            assert not expected or status >= 400, (rule, change, status)
+
+
+def test_the_query_of_a_form_is_refused(logged_in: Client) -> None:
+    csrf = logged_in.text("/edit/").split('name="csrf" value="')[1].split('"')[0]
+    found = logged_in.client.post(
+        "/edit/undo?file=x", data={"csrf": csrf}, base_url=PLACE
+    )
+    assert found.status_code == 400
+    assert "no parameter" in found.get_data(as_text=True)

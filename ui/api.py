@@ -1,0 +1,224 @@
+"""``/api/v1``: what the pages show, as JSON, for programs.
+
+Each route declares its parameters, as pages do, and the schema of its answer;
+`openapi` makes the description of the interface from both. Errors are problem
+details of RFC 9457, with the codes of ``docs/errors.md``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from flask import Blueprint, Response, abort, request, url_for
+
+from streamfactory.spi import StreamTimeout
+from streamfactory.ui import pipelines as facts
+from streamfactory.ui.asked import first, number
+from streamfactory.ui.catalogue import catalogue
+from streamfactory.ui.messages import MOST_MESSAGES, Query, parse_place, rows_page
+from streamfactory.ui.openapi import answers, described
+from streamfactory.ui.parameters import PAGE_NUMBER, Parameter, takes_parameters
+from streamfactory.ui.problems import ARROW, Failed, refuse_other_sites
+from streamfactory.ui.site import site
+from streamfactory.ui.sorting import searched
+from streamfactory.ui.streams import configuration, lags, partitions
+from streamfactory.wiring.metrics.endpoint import plain_samples
+from streamfactory.wiring.metrics.registry import registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+_PREFIX: Final = "/api/v1"
+api = Blueprint("api", __name__, url_prefix=_PREFIX)
+
+PAGE: Final = 100
+"""Streams or pipelines of one answer."""
+WAIT: Final = 10.0
+"""Seconds that an answer waits for a stream's server."""
+_JSON: Final = "application/json"
+_SEARCH: Final = Parameter("q", "Only names that contain this text.")
+_ROWS: Final = (
+    Parameter("from", "A place: an offset, earliest, latest, a time, a period, JSON."),
+    Parameter(
+        "direction",
+        "Whether rows after the place are returned, or before it.",
+        words=("forward", "back"),
+    ),
+    Parameter("where", "An SQL expression; only messages that it is true for."),
+    Parameter("partition", "ID:TOPIC; all partitions if it is missing."),
+    Parameter("as", "raw returns messages without decoding.", words=("raw",)),
+    Parameter("count", "Messages, at most.", least=1, most=MOST_MESSAGES),
+)
+
+
+@api.before_request
+def _check() -> None:
+    refuse_other_sites()
+
+
+@api.get("/openapi.json")
+@answers("OpenApi")
+def openapi() -> Response:
+    """Describe this interface, as OpenAPI 3.1."""
+    server = url_for("api.openapi").removesuffix("/openapi.json")
+    return _json(described(_PREFIX, server))
+
+
+@api.get("/streams")
+@takes_parameters(PAGE_NUMBER, _SEARCH)
+@answers("Names")
+def streams() -> Response:
+    """List the streams of the catalogue, by name."""
+    return _names(catalogue().names(), "api.stream")
+
+
+@api.get("/streams/<name>")
+@answers("Stream")
+def stream(name: str) -> Response:
+    """Return a definition: type, problems, guarantees, effective options.
+
+    Connects to nothing.
+    """
+    catalogue().get(name)
+    found = _ask(("configuration", name), partial(configuration, name))
+    return _json(found)
+
+
+@api.get("/streams/<name>/partitions")
+@answers("Partitions")
+def stream_partitions(name: str) -> Response:
+    """Return the partitions with their offsets, and the columns."""
+    catalogue().get(name)
+    return _json(_ask(("partitions", name), partial(partitions, name)))
+
+
+@api.get("/streams/<name>/lag")
+@answers("Lags")
+def stream_lag(name: str) -> Response:
+    """Return the positions and the lag of the groups that read a stream."""
+    catalogue().get(name)
+    return _json({"items": _ask(("lags", name), partial(lags, name))})
+
+
+@api.get("/streams/<name>/rows")
+@takes_parameters(*_ROWS)
+@answers("Rows", ARROW)
+def rows(name: str) -> Response:
+    """Return rows, as JSON or as an Arrow IPC stream, without consuming them.
+
+    Values are those that searches see: binary values as text, secrets masked. The
+    members `next` and `previous` are places for `from`.
+    """
+    catalogue().get(name)
+    args = request.args
+    query = Query(
+        name,
+        args.get("from", "").strip() or "earliest",
+        back=args.get("direction") == "back",
+        where=args.get("where", "").strip(),
+        partition=args.get("partition", ""),
+        raw=args.get("as") == "raw",
+        count=number("count", 50),
+    )
+    parse_place(query.place)
+    kind = _accepted()
+    found = _ask(("rows", query), partial(rows_page, query), large=True)
+    if kind == _JSON:
+        return _json(
+            {
+                "items": [json.loads(line) for line in found.lines],
+                "next": found.after,
+                "previous": found.before,
+                "more": found.more,
+            }
+        )
+    response = Response(found.arrow(), mimetype=ARROW)
+    response.headers["Streamfactory-Next"] = found.after
+    response.headers["Streamfactory-Previous"] = found.before
+    return response
+
+
+@api.get("/pipelines")
+@takes_parameters(PAGE_NUMBER, _SEARCH)
+@answers("Names")
+def pipelines() -> Response:
+    """List the pipelines, by name."""
+    return _names(sorted(facts.pipelines(site().files)), "api.pipeline")
+
+
+@api.get("/pipelines/<name>")
+@answers("Pipeline")
+def pipeline(name: str) -> Response:
+    """Return what the file of a pipeline defines, its problems and its guarantee."""
+    path = facts.find(name, facts.pipelines(site().files))
+    found = _ask(("definition", str(path)), partial(facts.definition, path))
+    return _json(found)
+
+
+@api.get("/pipelines/<name>/lag")
+@answers("Lags")
+def pipeline_lag(name: str) -> Response:
+    """Return the positions and the lag of a pipeline in its sources."""
+    path = facts.find(name, facts.pipelines(site().files))
+    return _json({"items": _ask(("lags", str(path)), partial(lags, str(path)))})
+
+
+@api.get("/metrics")
+@answers("Metrics")
+def metrics() -> Response:
+    """Return the metrics of the process that serves this interface."""
+    found = plain_samples(registry.samples())
+    return _json({"items": found})
+
+
+# --- parts ----------------------------------------------------------------------
+
+
+def _names(names: list[str], endpoint: str) -> Response:
+    """One page of names, each with the address of what it names."""
+    found = searched(names, request.args.get("q", ""))
+    begin = first(len(found), PAGE)
+    items = [
+        {"name": name, "href": url_for(endpoint, name=name)}
+        for name in found[begin : begin + PAGE]
+    ]
+    return _json({"items": items, "count": len(found), "page": begin // PAGE + 1})
+
+
+def _ask(key: Hashable, function: Callable[[], Any], *, large: bool = False) -> Any:
+    """The result of a function that may wait for a server.
+
+    Raises:
+        StreamTimeout: transient; it takes longer than `WAIT`.
+        Failed: It raised an error.
+    """
+    answers = site().lookups.ask_all({key: function}, large=large, wait=WAIT)
+    answer = answers[key]
+    if answer.error is not None:
+        raise Failed(answer.error)
+    if answer.pending:
+        msg = f"no answer within {WAIT:g} s"
+        raise StreamTimeout(msg, remedy="ask again: it is being looked up")
+    return answer.value
+
+
+def _accepted() -> str:
+    """The kind of the answer: JSON, unless the client wants Arrow."""
+    wanted = request.accept_mimetypes
+    found = wanted.best_match([_JSON, ARROW]) if wanted else _JSON
+    if found is None:
+        abort(406, f"The kinds of an answer are {_JSON} and {ARROW}.")
+    return str(found)
+
+
+def _json(document: Any) -> Response:
+    """A document, with its ETag; 304 without it if the client has it."""
+    text = json.dumps(document, ensure_ascii=False, allow_nan=False)
+    content = text.encode("utf-8", "backslashreplace")
+    response = Response(content, mimetype=_JSON)
+    response.set_etag(hashlib.sha256(content).hexdigest()[:32])
+    response.make_conditional(request)
+    return response
