@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from streamfactory.conformance.case import case
@@ -139,6 +139,49 @@ def a_commit_into_a_deleted_topic_is_no_success(bench: Bench) -> None:
         infos = source.metadata.partitions()
         held = sum((info.latest or 0) - info.earliest for info in infos)
         expect(held, 3, "rows of a commit that was reported as successful")
+
+
+@case(
+    "W3",
+    claims=("epoch_visibility", "idempotent"),
+    abilities=(WritesRows,),
+    writing=True,
+    hint="an answer of the medium without the topic is taken for one of an empty topic",
+    needs=(ADMINISTRATION,),
+)
+def writers_find_no_unknown_topic(bench: Bench) -> None:
+    """To a writer a topic that is not there is TopicNotFound, or made on demand.
+
+    An instance that was told of no commit there has claimed the writer: once the topic
+    is made, it commits.
+    """
+    check_deletes(bench)
+    bench.create()
+    schema = new_schema(bench)
+    with _administration(bench, bench.topic) as (call, _):
+        call("delete", bench.topic)
+        sink = bench.sink()
+        _ask_for_missing("the count of partitions", sink.partition_count)
+        committer = bench.closing(sink.committer(writer_id=WRITER))
+        if not _ask_for_missing("the last commit of a claim", committer.last):
+            return
+        with suppress(MisuseError):  # it was made on demand
+            call("create", bench.topic, schema, 1)
+        messages = stage(bench, sink, 0, [[1, 2, 3]])
+        committer.commit(0, messages)
+        last = sink.factory.fetch_last_commit(WRITER)
+        expect(last and last.epoch, 0, "the epoch that is remembered")
+
+
+def _ask_for_missing(what: str, ask: Callable[[], object]) -> bool:
+    """Whether something of a topic that is not there is answered, and not refused."""
+    try:
+        ask()
+    except StreamError as error:
+        found = isinstance(error, TopicNotFound)
+        require(found, f"{what} of a topic that is not there is {error!r}")
+        return False
+    return True
 
 
 @case(

@@ -36,15 +36,21 @@ class FaultyProxy:
     Args:
         port: Of the server.
         plan: Asked for each request, by method and path, from several threads.
+        handler: What handles them; `Handler` if None.
     """
 
-    def __init__(self, port: int, plan: Callable[[str, str], Fault | None]) -> None:
+    def __init__(
+        self,
+        port: int,
+        plan: Callable[[str, str], Fault | None],
+        handler: type[Handler] | None = None,
+    ) -> None:
         self.port = port
         self.plan = plan
         self.met: list[tuple[str, str, Fault]] = []
         self.requests = 0
         self.released = threading.Event()
-        self._server = _Server((HOST, 0), _Handler)
+        self._server = _Server((HOST, 0), handler or Handler)
         self._server.proxy = self
         self.endpoint = f"http://{HOST}:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
@@ -65,12 +71,15 @@ class _Server(ThreadingHTTPServer):
         """A client that went away is what these tests are about."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
+    """Handles one request: forwards it, or does what the plan has for it."""
+
     protocol_version = "HTTP/1.1"
     timeout = 30
     server: _Server
 
     def relay(self) -> None:
+        """Handle a request of any method."""
         proxy = self.server.proxy
         proxy.requests += 1
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -87,9 +96,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", "0")
             self.end_headers()
         else:
-            self._forward(body, fault)
+            self.forward(body, fault)
 
-    def _forward(self, body: bytes, fault: Fault | None) -> None:
+    def forward(self, body: bytes, fault: Fault | None) -> None:
+        """Pass a request on, and answer as the server did."""
         port = self.server.proxy.port
         upstream = http.client.HTTPConnection(HOST, port, timeout=30)
         try:
@@ -104,11 +114,12 @@ class _Handler(BaseHTTPRequestHandler):
         status, head = reply.status, reply.getheaders()
         if fault is Fault.UNCONDITIONAL and status == 412:
             status, head, data = 200, [("ETag", '"made-up"')], b""
-        self._answer(status, head, data, torn=fault is Fault.TORN_REPLY)
+        self.answer(status, head, data, torn=fault is Fault.TORN_REPLY)
 
-    def _answer(
+    def answer(
         self, status: int, head: list[tuple[str, str]], data: bytes, *, torn: bool
     ) -> None:
+        """Send an answer, or half of it."""
         self.send_response_only(status)
         for key, value in head:
             if key.lower() not in ("content-length", "transfer-encoding"):
@@ -128,4 +139,4 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 for _method in ("GET", "PUT", "HEAD", "POST", "DELETE"):
-    setattr(_Handler, f"do_{_method}", _Handler.relay)
+    setattr(Handler, f"do_{_method}", Handler.relay)

@@ -11,7 +11,7 @@ from tests.zoo.registry import ZooProducers, caught_by
 
 from streamfactory.arrowlog import Epoch, Staged
 from streamfactory.arrowlog.writing import LogCommitter, LogWriter
-from streamfactory.spi import LastCommit, Summary, TopicNotFound
+from streamfactory.spi import LastCommit, Summary, TopicNotFound, WriterFenced
 
 
 @caught_by("an_aborted_attempt_leaves_nothing")
@@ -43,6 +43,26 @@ class CommitsIntoNothing(LogCommitter):
             return super().commit(epoch, messages, source_position)
         except TopicNotFound:
             return None
+
+
+@caught_by("writers_find_no_unknown_topic")
+class ClaimsUnknownTopics(LogCommitter):
+    """A claim of a topic that is not there counts as made, and does not hold."""
+
+    _is_lost = False
+
+    def last(self) -> Any:
+        try:
+            self._factory.log()
+        except TopicNotFound:
+            self._is_lost = True
+        return super().last()
+
+    def commit(self, epoch: int, messages: Any, source_position: Any = None) -> Any:
+        if self._is_lost:
+            msg = "the writer was claimed by a later instance"
+            raise WriterFenced(msg)
+        return super().commit(epoch, messages, source_position)
 
 
 @caught_by("a_repeated_epoch_has_no_effect")

@@ -1,4 +1,4 @@
-"""Rows in the binary format of ``COPY``, made column by column with NumPy.
+"""Rows in the binary format of ``COPY``, made column by column with NumPy and Arrow.
 
 PyArrow writes CSV, which the server has to parse again: that takes ten times as long.
 """
@@ -32,11 +32,11 @@ _FIXED: Final[Mapping[str, tuple[str, Callable[[pa.Array], _Array]]]] = {
     "time": (">i8", lambda array: _numbers(array.view(pa.int64()))),
 }
 """Types of PostgreSQL of one width: how their bytes lie, and their numbers."""
-_LONG: Final = 128
-"""Mean bytes of values from which each is copied alone."""
 _BYTES: Final = frozenset({"text", "varchar", "bpchar", "bytea"})
 KINDS: Final = frozenset(_FIXED) | _BYTES
 """Types that `encode` can write."""
+_NULL: Final = pa.scalar(b"\xff\xff\xff\xff", pa.binary())
+_NOTHING: Final = pa.scalar(b"", pa.binary())
 
 
 def encode(arrays: list[pa.Array], kinds: list[str]) -> memoryview:
@@ -47,37 +47,42 @@ def encode(arrays: list[pa.Array], kinds: list[str]) -> memoryview:
         kinds: The type of PostgreSQL of each; one of `KINDS`.
     """
     rows = len(arrays[0])
-    valid = [_numbers(array.is_valid().cast(pa.uint8())) == 1 for array in arrays]
-    lengths = [
-        np.where(is_valid, _lengths(array, kind), 0)
-        for is_valid, array, kind in zip(valid, arrays, kinds, strict=True)
-    ]
-    sizes = sum(lengths, np.full(rows, 2 + 4 * len(arrays), np.int64))
-    ends = np.cumsum(sizes)
-    out = np.empty(int(ends[-1]), np.uint8)
-    places = ends - sizes
-    _place(out, places, np.full(rows, len(arrays), ">i2"))
-    places = places + 2
-    for array, kind, is_valid, length in zip(
-        arrays, kinds, valid, lengths, strict=True
-    ):
-        _place(out, places, np.where(is_valid, length, -1).astype(">i4"))
-        places = places + 4
+    parts: list[pa.Array] = []
+    # What has one width in all rows, since the last part.
+    fixed: list[_Array] = [np.full(rows, len(arrays), ">i2")]
+    for array, kind in zip(arrays, kinds, strict=True):
         if kind in _BYTES:
-            _scatter(out, places, length, array)
+            lengths = pc.fill_null(pc.binary_length(array), -1)
+            values = pc.fill_null(array.cast(pa.binary()), b"")
+            parts += [_record([*fixed, _numbers(lengths).astype(">i4")]), values]
+            fixed = []
+            continue
+        layout, numbers = _FIXED[kind]
+        filled = pc.if_else(array.is_valid(), array, _zero(array.type))
+        width = np.full(rows, np.dtype(layout).itemsize, ">i4")
+        field = [width, numbers(filled).astype(layout)]
+        if array.null_count:
+            parts += [_record(fixed)] if fixed else []
+            parts.append(pc.if_else(array.is_valid(), _record(field), _NULL))
+            fixed = []
         else:
-            layout, numbers = _FIXED[kind]
-            filled = pc.if_else(array.is_valid(), array, _zero(array.type))
-            values = numbers(filled).astype(layout)
-            _place(out, places[is_valid], values[is_valid])
-        places = places + length
-    return out.data
+            fixed += field
+    if fixed:
+        parts.append(_record(fixed))
+    joined = pc.binary_join_element_wise(*parts, _NOTHING)
+    return memoryview(joined.buffers()[2])
 
 
-def _lengths(array: pa.Array, kind: str) -> Any:
-    if kind not in _BYTES:
-        return np.dtype(_FIXED[kind][0]).itemsize
-    return _numbers(pc.fill_null(pc.binary_length(array), 0)).astype(np.int64)
+def _record(fields: list[_Array]) -> pa.BinaryArray:
+    """The bytes of several numbers, row by row."""
+    rows = len(fields[0])
+    kinds = np.dtype([(f"f{at}", field.dtype) for at, field in enumerate(fields)])
+    made = np.empty(rows, kinds)
+    for at, field in enumerate(fields):
+        made[f"f{at}"] = field
+    ends = np.arange(0, (rows + 1) * kinds.itemsize, kinds.itemsize, dtype=np.int32)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(made)]
+    return pa.Array.from_buffers(pa.binary(), rows, buffers)
 
 
 def _zero(kind: pa.DataType) -> pa.Scalar:
@@ -85,31 +90,6 @@ def _zero(kind: pa.DataType) -> pa.Scalar:
         return pa.scalar(0, pa.int8()).cast(kind)
     whole = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[kind.bit_width]
     return pa.array([0], whole).view(kind)[0]
-
-
-def _place(out: _Array, places: _Array, values: _Array) -> None:
-    """Write values of one width to their places."""
-    width = values.dtype.itemsize
-    parts = np.ascontiguousarray(values).view(np.uint8).reshape(-1, width)
-    for index in range(width):
-        out[places + index] = parts[:, index]
-
-
-def _scatter(out: _Array, places: _Array, lengths: _Array, array: pa.Array) -> None:
-    """Write values of different lengths to their places."""
-    filled = pc.fill_null(array.cast(pa.binary()), b"")
-    _, offsets, data = filled.buffers()
-    ends = np.frombuffer(offsets, np.int32)[filled.offset :][: len(filled) + 1]
-    if data is None or ends[0] == ends[-1]:
-        return
-    source = np.frombuffer(data, np.uint8)[int(ends[0]) : int(ends[-1])]
-    begins = ends[:-1].astype(np.int64) - ends[0]
-    if len(source) > _LONG * len(filled):
-        # One index for each byte would take 16 times the bytes of the values.
-        for place, begin, length in zip(places, begins, lengths, strict=True):
-            out[place : place + length] = source[begin : begin + length]
-        return
-    out[np.repeat(places - begins, lengths) + np.arange(len(source))] = source
 
 
 def _numbers(array: pa.Array) -> _Array:
