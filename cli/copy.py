@@ -17,10 +17,12 @@ from streamfactory.cli.parameters import (
     one_definition,
     overrides_of,
 )
+from streamfactory.cli.pausing import paused_line
 from streamfactory.cli.results import count, lost_lines
 from streamfactory.cli.status import Status
 from streamfactory.spi import StreamError
 from streamfactory.transfer.copies import open_copy
+from streamfactory.wiring.controls.states import copy_job
 from streamfactory.wiring.core.plain import plain
 from streamfactory.wiring.streams.checkpoints import FileCheckpointStore
 
@@ -144,5 +146,7 @@ def _lines(document: dict[str, Any], done: Copied) -> Iterator[str]:
     offsets = document["position"]["offsets"]
     yield f"position: {json.dumps(offsets, sort_keys=True)}"
     yield from lost_lines(done.losses)
-    if not done.complete:
+    if done.pause is not None:
+        yield paused_line(copy_job(document["writer"]), document["pause"])
+    elif not done.complete:
         yield "stopped before the end: the same command continues from there"

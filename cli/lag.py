@@ -19,10 +19,11 @@ from streamfactory.spark.locating import NotRunYet
 from streamfactory.spark.targets import all_targets, target_lags
 from streamfactory.spi import StreamError, Unsupported
 from streamfactory.wiring.config.catalogue import Catalogue
+from streamfactory.wiring.controls.states import Controls, Pause
 from streamfactory.wiring.core.bounded import concurrently
 from streamfactory.wiring.core.defects import with_code
 from streamfactory.wiring.core.guard import looking_once
-from streamfactory.wiring.core.plain import total
+from streamfactory.wiring.core.plain import plain, total
 from streamfactory.wiring.reading.lag import lag_text, waiting_of
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ def lag_command(
 
     STREAM shows all groups that have a position in it, PIPELINE (a file) the next
     batch, GROUP the streams of the catalogue that it reads. By default, all streams of
-    the catalogue, and the pipelines in the folder pipelines beside it. The lag is the
+    the catalogue, and the pipelines in the folder pipelines beside it, with the jobs
+    that are paused. The lag is the
     number of messages from the position to the latest offset; of a table also the
     number of commits. If some cannot be
     measured, the others are shown, and the status is the highest of their errors. Needs
@@ -126,6 +128,11 @@ def _measure(
     document = {
         "behind": total(lag["behind"] for lag in lags),
         "lags": lags,
+        "paused": [
+            {"job": job, **plain(state.pause)}
+            for job, state in Controls().all().items()
+            if state.pause is not None
+        ],
         "problems": [{"target": t, **e.to_dict()} for t, e in errors.items()],
     }
     return document, errors
@@ -180,6 +187,8 @@ def _lines(
         title = f"{lag['kind']} {lag['name']}, stream {lag['stream']}"
         yield f"{title}: {lag_text(lag['behind'], lag['commits'])}"
         yield from partition_lines(lag["partitions"])
+    for one in document["paused"]:
+        yield f"{one['job']}: {Pause(one['since'], one['by'], one['why'])}"
     for target, error in errors.items():
         yield f"{target}: {with_code(error)}"
 

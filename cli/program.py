@@ -81,6 +81,13 @@ _COMMANDS: Final = {
     ),
     "serve": _Entry("serve:serve_command", "Serve streams to other processes."),
     "spool": _Entry("spool:spool_command", "Receive streams into their spools."),
+    "pause": _Entry("pausing:pause_command", "Pause a pipeline, a copy or a spool."),
+    "resume": _Entry(
+        "pausing:resume_command", "Continue a pipeline, a copy or a spool."
+    ),
+    "limit": _Entry(
+        "pausing:limit_command", "Limit what a copy or a spool reads per second."
+    ),
     "ui": _Entry("ui:ui_command", "Serve pages about streams for the browser."),
     "top": _Entry("top:top_command", "Show rates and lag live in the terminal."),
     "lag": _Entry("lag:lag_command", "Show the lag of pipelines and groups."),

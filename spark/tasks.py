@@ -125,6 +125,7 @@ class ReaderPool:
                 source = Source(
                     load_plugins(config), fields=fields, aside=False, opening=opening
                 )
+                source.throttle = None  # the driver limits batches
                 stream = self._streams[key] = _Stream(source)
             stream.used = self._monotonic()
             try:

@@ -22,6 +22,7 @@ LABELS: Final[Mapping[str, str]] = {
     "pipeline": "Name of the pipeline.",
     "sink": "Name of a sink within its pipeline.",
     "expectation": "Name of an expectation of the pipeline.",
+    "job": "A job of the process: pipeline/NAME, copy/FROM/TO or spool/STREAM.",
     "topic": "Name of the topic.",
     "partition": "Id of the partition.",
     "group": "Name of the group of readers.",
@@ -29,8 +30,8 @@ LABELS: Final[Mapping[str, str]] = {
     "code": "Stable code of the error.",
 }
 """Every label that a metric may have. The number of label values is bounded by the
-streams, pipelines, topics, partitions and groups that exist and by the code; client
-addresses, writer ids and other text that clients choose are not labels."""
+streams, pipelines, jobs, topics, partitions and groups that exist and by the code;
+client addresses, writer ids and other text that clients choose are not labels."""
 
 
 class MetricKind(Enum):

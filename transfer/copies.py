@@ -10,6 +10,8 @@ from streamfactory.engines.row_query import RowQuery
 from streamfactory.spi import ConfigError, envelope_schema
 from streamfactory.transfer.copying import Copy, left_out
 from streamfactory.wiring.config.loading import load
+from streamfactory.wiring.controls.control import Control
+from streamfactory.wiring.controls.states import copy_job
 from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.receiving.embedded import open_source
 from streamfactory.wiring.writing.creating import ensure_topic
@@ -102,14 +104,16 @@ def open_copy(
         for name in sorted(omitted):
             what = "stream %r: has no place for %s, which the copy leaves out"
             log.warning(what, to.config.name, name)
+        writer_id = writer_id or f"copy/{opened.config.name}/{to.config.name}"
         copy = Copy(
             opened,
             to,
-            writer_id or f"copy/{opened.config.name}/{to.config.name}",
+            writer_id,
             checkpoints=checkpoints,
             carried=carried,
             letters=letters,
             query=query,
+            control=Control(copy_job(writer_id)),
         )
         if partitions is None and _has_no_number(to.configured):
             partitions = len(opened.metadata.partitions()) or None

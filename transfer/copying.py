@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.spi import (
@@ -28,6 +29,7 @@ from streamfactory.transfer.positions import CopyPositions
 from streamfactory.wiring.config.guarantees import check_guarantee
 from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.core.guard import log
+from streamfactory.wiring.core.throttle import Throttle
 from streamfactory.wiring.metrics.batches import (
     FinishedBatch,
     StreamEnd,
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
     from streamfactory.engines.row_query import RowQuery
     from streamfactory.spi import CheckpointStore, Loss, MessageBatch
     from streamfactory.transfer.conversion import Conversion
+    from streamfactory.wiring.controls.control import Control
+    from streamfactory.wiring.controls.states import Pause
     from streamfactory.wiring.reading.rotation import Rotation
     from streamfactory.wiring.reading.source import Source
     from streamfactory.wiring.writing.sink import Sink
@@ -80,6 +84,8 @@ class Copied:
     """Dead letters that this run committed."""
     confirmed: bool = True
     """False if a reader of a sink that stores nothing left early: it lacks rows."""
+    pause: Pause | None = None
+    """Why it ended before its end: it was paused when it started."""
 
 
 @final
@@ -96,6 +102,7 @@ class Copy(Closing):
         letters: The sink of dead letters; closed with the copy.
         convert: Converts the source's batches; by default they are copied unchanged.
         query: Makes the rows to write of those of the source.
+        control: What users ask of it; None if they cannot.
 
     Raises:
         GuaranteeRefused: config; ``guarantee`` of either end is stronger.
@@ -112,6 +119,7 @@ class Copy(Closing):
         letters: Sink | None = None,
         convert: Callable[[pa.Schema], Conversion] | None = None,
         query: RowQuery | None = None,
+        control: Control | None = None,
     ) -> None:
         self.writer_id = writer_id
         self.created = False
@@ -123,6 +131,12 @@ class Copy(Closing):
         self._letters = letters
         self._convert = convert
         self._query = query
+        self._control = control
+        if control is not None:
+            rate = partial(control.rate, source.rate)
+            source.throttle = Throttle(rate, source.clock)
+        self._paused: Pause | None = None
+        """Why it waits, or did not begin."""
         self._diversion: Diversion | None = None
         self._progress = ProgressGroup(source)
         self._acknowledger = Acknowledger(source)
@@ -164,7 +178,9 @@ class Copy(Closing):
     ) -> Copied:
         """Copy up to the latest offsets of now, or continuously.
 
-        After a transient error it restarts at the committed position.
+        While it is paused, it waits, with all rows that were read committed. If it does
+        not follow and is paused already, it returns. After a transient error it
+        restarts at the committed position.
 
         Args:
             stop: When set, the open epoch is committed and this returns.
@@ -230,9 +246,11 @@ class Copy(Closing):
                 # same start.
                 self._settle(epochs, rotation)
             route.begin(self._position)
-            complete = self._pump(
-                epochs, rotation, route, stop, on_progress, follow=follow
-            )
+            complete = False
+            if not self._begins_paused(follow=follow):
+                complete = self._pump(
+                    epochs, rotation, route, stop, on_progress, follow=follow
+                )
             self._settle(epochs, rotation)
             self._progress.publish(self._position)  # also without new rows
             if self._committed:
@@ -253,7 +271,20 @@ class Copy(Closing):
             tuple(self._losses),
             self._dead,
             confirmed,
+            self._paused,
         )
+
+    def _begins_paused(self, *, follow: bool) -> bool:
+        """Whether there is nothing to do: a scheduler's copies must not pile up."""
+        if self._control is not None and not follow:
+            self._paused = self._control.pause
+        return self._paused is not None
+
+    def _hold(self, epochs: Epochs, rotation: Rotation, stop: threading.Event) -> None:
+        """While the copy is paused: commit what was read, and wait."""
+        if self._control is not None and self._control.pause is not None:
+            self._settle(epochs, rotation)
+            self._control.wait(stop)
 
     def _begin_letters(self, stack: ExitStack) -> None:
         """Collect dead letters of a pass, from the position in their stream on."""
@@ -276,6 +307,7 @@ class Copy(Closing):
     ) -> bool:
         """Copy rows until the end or the stop; return whether it was the end."""
         while not stop.is_set():
+            self._hold(epochs, rotation, stop)
             batch = self._next(epochs, rotation)
             if batch is not None:
                 self._take(epochs, route, batch)

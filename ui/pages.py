@@ -74,6 +74,7 @@ def overview() -> str:
         wanted["definition", str(path)] = partial(facts.definition, path)
         wanted["progress", str(path)] = partial(facts.progress, path)
         wanted["lags", str(path)] = partial(lags, str(path))
+    wanted["paused",] = facts.paused_jobs
     answers = _ask(wanted)
     return render_template(
         "overview.html",
@@ -89,6 +90,7 @@ def overview() -> str:
         text=text,
         order=order,
         orders=ORDERS,
+        paused=answers["paused",],
         total=len(everything),
         pipelines=ordered_pipelines(
             [
@@ -210,6 +212,7 @@ def pipeline() -> str:
             "definition": partial(facts.definition, path),
             "progress": partial(facts.progress, path),
             "lags": partial(lags, str(path)),
+            "pause": partial(facts.pause, path),
         },
         str(path),
     )
@@ -227,6 +230,7 @@ def pipeline() -> str:
         definition=answers["definition"],
         progress=answers["progress"],
         lag=answers["lags"],
+        pause=answers["pause"],
         history=history,
         run=run,
         paces=PACES,

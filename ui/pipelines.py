@@ -24,6 +24,7 @@ from streamfactory.spi import ConfigError, StreamError, UnknownStream
 from streamfactory.spi.masking import mask_userinfo
 from streamfactory.ui.catalogue import catalogue
 from streamfactory.wiring.config.configure import inspect
+from streamfactory.wiring.controls.states import Controls, pipeline_job
 from streamfactory.wiring.core.guard import masked_errors
 from streamfactory.wiring.core.plain import moment, plain
 from streamfactory.wiring.core.shown import all_of, masked
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 
     from streamfactory.spark.checkpoints import Batch, QueryCheckpoint, SinkCommit
     from streamfactory.spark.locating import Located
-    from streamfactory.spark.pipelines.model import Draft
+    from streamfactory.spark.pipelines.model import Draft, Lookup
+    from streamfactory.wiring.controls.states import Pause
 
 Document = dict[str, Any]
 
@@ -92,6 +94,8 @@ def definition(path: Path) -> Document:
             for one in draft.targets
         ],
         "sources": [],
+        "lookups": [],
+        "expectations": [],
         "dead_letters": None,
         "trigger": None,
         "guarantee": None,
@@ -100,6 +104,17 @@ def definition(path: Path) -> Document:
         letters = pipeline.dead_letters
         document |= {
             "sources": [one.stream.name for one in pipeline.sources],
+            "lookups": [_lookup(one) for one in pipeline.lookups],
+            "expectations": [
+                {
+                    "name": one.name,
+                    "on": step.shown,
+                    "condition": one.condition,
+                    "on_failure": one.on_failure,
+                }
+                for step in pipeline.steps
+                for one in step.expectations
+            ],
             "checkpoint": mask_userinfo(pipeline.checkpoint),
             "dead_letters": None if letters is None else letters.stream.name,
             "mode": pipeline.mode,
@@ -109,6 +124,39 @@ def definition(path: Path) -> Document:
         except StreamError as error:
             document["guarantee"] = {"guarantee": None, "reasons": [str(error)]}
     return _safe(document, draft)
+
+
+def _lookup(lookup: Lookup) -> Document:
+    """What a lookup reads; not the options of its connector, which have secrets."""
+    stream, path = lookup.stream, lookup.path
+    return {
+        "id": lookup.id,
+        "stream": None if stream is None else stream.name,
+        "key": list(lookup.key),
+        "format": lookup.format,
+        "path": None if path is None else mask_userinfo(path),
+        "refresh": str(lookup.refresh),
+    }
+
+
+def pause(path: Path) -> Pause | None:
+    """Why a pipeline is paused; None if it is not.
+
+    Raises:
+        ConfigError: config; its state, or its file, cannot be read.
+    """
+    name = read_pipeline(path, catalogue()).name
+    return Controls().read(pipeline_job(name)).pause
+
+
+def paused_jobs() -> dict[str, Pause]:
+    """All jobs that are paused, by their names.
+
+    Raises:
+        ConfigError: config; a state cannot be read.
+    """
+    states = Controls().all()
+    return {job: one.pause for job, one in states.items() if one.pause is not None}
 
 
 def _beside() -> Path:

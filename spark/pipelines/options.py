@@ -52,6 +52,11 @@ class Refresh:
         """Whether all batches of a run use the same rows."""
         return self.millis is None
 
+    def __str__(self) -> str:
+        if not self.millis:
+            return ONCE if self.once else "for each batch"
+        return f"again after {self.millis / 1000:g} s"
+
 
 def _refresh(text: str) -> Refresh:
     word = text.strip().lower()

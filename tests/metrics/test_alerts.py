@@ -32,6 +32,8 @@ from streamfactory.spi import (
 )
 from streamfactory.wiring.config.configure import configure
 from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.controls.control import Control
+from streamfactory.wiring.controls.states import Controls, JobState, Pause
 from streamfactory.wiring.metrics.alerts import ALERTS, Alert, rules_text
 from streamfactory.wiring.metrics.dashboard import dashboard
 from streamfactory.wiring.metrics.registry import registry
@@ -287,6 +289,33 @@ def record_a_spool(folder: Path) -> Recording:
     return found
 
 
+def record_a_pause(folder: Path) -> Recording:
+    """A copy that is paused for an hour, and resumed."""
+    found, controls = Recording("pause"), Controls(folder)
+    control = Control("copy/a/b", controls)
+    found.minute()
+    found.expect()
+    controls.write("copy/a/b", JobState(Pause("2026-11-29", "ann", "")))
+    wait_for(control, paused=True)
+    for minute in range(62):
+        found.minute()
+        if minute == 30:
+            found.expect()
+    found.expect("StreamfactoryPaused")
+    controls.write("copy/a/b", JobState())
+    wait_for(control, paused=False)
+    found.minute()
+    found.expect()
+    return found
+
+
+def wait_for(control: Control, *, paused: bool) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while (control.pause is not None) is not paused:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def report_of(batch: int) -> str:
     """The progress report of a real query, of another batch."""
     plain = json.loads((Path(__file__).parent / "progress.json").read_text("utf-8"))
@@ -339,6 +368,7 @@ def test_each_rule_fires_when_it_should_and_is_quiet_otherwise(
         record_a_transaction,
         lambda: record_a_spool(tmp_path),
         record_a_pipeline,
+        lambda: record_a_pause(tmp_path / "controls"),
     ]
     for record in records:
         registry.clear()

@@ -189,4 +189,5 @@ def test_names_are_unique_also_in_prometheus() -> None:
 def test_conventions_name_metrics_and_labels_that_exist() -> None:
     labels = {label for metric in METRICS for label in metric.labels}
     assert CONVENTIONS.keys() <= {metric.name for metric in METRICS}
-    assert labels - ATTRIBUTES.keys() == {"stream", "pipeline", "sink", "expectation"}
+    own = {"stream", "pipeline", "sink", "expectation", "job"}
+    assert labels - ATTRIBUTES.keys() == own

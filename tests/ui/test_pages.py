@@ -28,6 +28,7 @@ from streamfactory.spi import (
 from streamfactory.ui import letters, looking
 from streamfactory.ui.cells import cell_rows
 from streamfactory.ui.pipelines import pipelines
+from streamfactory.wiring.controls.states import Controls, JobState, Pause
 from streamfactory.wiring.metrics.registry import registry
 from streamfactory.wiring.streams.checkpoints import FileCheckpointStore
 from streamfactory.wiring.streams.opening import open_sink
@@ -207,6 +208,60 @@ def test_a_pipeline_has_its_batches_guarantee_and_checkpoint(
     gone = browser.get("/checkpoint", name="delays", first=0, second=9).text
     assert "<code>position_refused</code>" in gone
     assert browser.get("/pipeline", name="nobody").status == 404
+
+
+def test_a_pipeline_has_its_lookups_expectations_and_pause(
+    world: World, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controls = Controls(world.folder / "controls")
+    monkeypatch.setenv("STREAMFACTORY_CONTROLS", str(controls.folder))
+    path = world.catalogue.parent / "pipelines" / "rich.toml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("""
+checkpoint = "checkpoints/rich"
+[source]
+stream = "clicks"
+[[lookups]]
+id = "people"
+format = "jdbc"
+"option.url" = "jdbc:postgresql://host/db?password=hunter2"
+refresh = "10m"
+[[lookups]]
+id = "latest"
+stream = "clicks"
+key = "id"
+refresh = "batch"
+[[steps]]
+id = "good"
+sql = "select * from input"
+[[expectations]]
+name = "positive"
+condition = "id > 0 /* <b> */"
+"on.failure" = "drop"
+[[sinks]]
+stream = "clicks"
+""")
+    browser = serve()
+    text = browser.get("/pipeline", name="rich").text
+    assert "hunter2" not in text
+    for shown in (
+        "<dt>Lookup people</dt><dd>jdbc <code></code>, read again after 600 s</dd>",
+        "by id, read for each batch</dd>",
+        '<th scope="row">positive</th><td>good</td>',
+        "<code>id &gt; 0 /* &lt;b&gt; */</code></td><td>drop</td>",
+    ):
+        assert shown in text
+    assert "paused" not in text
+    why = "<img src=x> full\x1b[2J"
+    controls.write("pipeline/rich", JobState(Pause("2026-11-29", "ann", why)))
+    controls.write("copy/a/b", JobState(Pause("2026-11-30", "tom", "")))
+    browser = serve()  # another server: answers are kept for a while
+    text = browser.get("/pipeline", name="rich").text
+    assert_harmless(text)
+    assert "paused since 2026-11-29 by ann: &lt;img" in text
+    text = browser.get("/").text
+    assert "copy/a/b</strong> is paused since 2026-11-30 by tom</p>" in text
+    assert "pipeline/rich</strong> is paused" in text
 
 
 def test_dead_letters_have_reason_and_payload(world: World, serve: Serve) -> None:

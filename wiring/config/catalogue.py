@@ -191,9 +191,9 @@ class Catalogue:
         elif self.folder.is_dir():
             known = f"the folder {self.folder} defines no stream"
         else:
-            known = (
-                f"the folder {self.folder} does not exist: set {ENVIRONMENT} to another"
-            )
+            # Whole: Spark's processes have other working folders than their user.
+            folder = self.folder.absolute()
+            known = f"the folder {folder} does not exist: set {ENVIRONMENT} to another"
         near = nearest(name, names)
         remedy = f"did you mean {near!r}?" if near else None
         if Path(name).suffix.lower() in SUFFIXES:

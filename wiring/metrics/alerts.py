@@ -141,6 +141,13 @@ ALERTS: Final = (
         "{{ $labels.pipeline }}: no trigger has ended for {{ $value | "
         "humanizeDuration }}, so the checkpoint does not advance",
     ),
+    Alert(
+        "StreamfactoryPaused",
+        f"{_name(v.JOB_PAUSED)} == 1",
+        "1h",
+        "warning",
+        "{{ $labels.job }}: it has been paused for an hour",
+    ),
 )
 """All alert rules, in the order of docs/alerts.md."""
 

@@ -354,6 +354,15 @@ PIPELINE_NEXT: Final = _gauge(
     ("pipeline", "topic", "partition"),
 )
 
+# --- jobs: pipelines, copies and spools ----------------------------------------------
+
+JOB_PAUSED: Final = _gauge(
+    "job.paused",
+    "1 while a user has paused the job, else 0.",
+    "",
+    ("job",),
+)
+
 METRICS: Final = tuple(
     value for value in list(globals().values()) if isinstance(value, Metric)
 )

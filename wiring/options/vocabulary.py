@@ -319,6 +319,21 @@ _FRAMEWORK: Final = (
         default="8M",
         minimum=1,
     ),
+    Option(
+        "max.rows.per.second",
+        "Maximum rows that a reader, or all partitions of a copy, read per second. On "
+        "Spark use maxOffsetsPerTrigger with a trigger's period.",
+        INTEGER,
+        minimum=1,
+        applies=frozenset({"read"}),
+    ),
+    Option(
+        "max.bytes.per.second",
+        "The same in bytes.",
+        SIZE,
+        minimum=1,
+        applies=frozenset({"read"}),
+    ),
     # Pinot's thresholds
     Option(
         "realtime.segment.flush.threshold.rows",

@@ -171,7 +171,12 @@ class BatchMaker:
             dead_letters=letters,
         )
 
-    def empty(self, start: int, next_offset: int) -> MessageBatch:
+    def empty(
+        self,
+        start: int,
+        next_offset: int,
+        state: BatchState = BatchState.CAUGHT_UP,
+    ) -> MessageBatch:
         """Return a batch without rows, without calling the consumer (rule R4)."""
         rows, _, _ = self._shaper.shape(None, None, start, self._partition)
         return MessageBatch(
@@ -179,7 +184,7 @@ class BatchMaker:
             rows,
             start,
             next_offset,
-            BatchState.CAUGHT_UP,
+            state,
             incarnation=self._bounds.incarnation,
             losses=self._take_losses(()),
         )

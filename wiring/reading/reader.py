@@ -7,7 +7,13 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from streamfactory.spi import ClosedError, FetchLimits, MisuseError, StreamError
+from streamfactory.spi import (
+    BatchState,
+    ClosedError,
+    FetchLimits,
+    MisuseError,
+    StreamError,
+)
 from streamfactory.wiring.metrics.registry import registry
 from streamfactory.wiring.reading.batches import BatchMaker
 from streamfactory.wiring.reading.bounds import Bounds
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
     )
     from streamfactory.wiring.core.clock import Clock
     from streamfactory.wiring.core.guard import Guard
+    from streamfactory.wiring.core.throttle import Throttle
     from streamfactory.wiring.decoding.row_schema import Shaper
     from streamfactory.wiring.reading.losses import LossPolicy
 
@@ -36,6 +43,8 @@ log = logging.getLogger("streamfactory")
 _CLOSE: Final = 5.0
 """Seconds that `close` waits for a fetch of another thread."""
 _LONGEST_PAUSE: Final = 0.05
+_SLICE: Final = 0.25
+"""Maximum seconds of one wait for a rate, which may change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +80,7 @@ class Reader:
         info: Bounds that were just fetched, if any: saves the first look-up.
         incarnation: Incarnation of the caller's offsets, if known.
         counted: Whether the metrics of the process count what is read.
+        throttle: Limits what is read per second; None without a limit.
     """
 
     def __init__(
@@ -87,6 +97,7 @@ class Reader:
         info: PartitionInfo | None = None,
         incarnation: str | None = None,
         counted: bool = True,
+        throttle: Throttle | None = None,
     ) -> None:
         self.partition = partition
         self.counters = Counters()
@@ -94,6 +105,7 @@ class Reader:
         self._end_metrics = registry.track(self, self._tally) if counted else None
         self._settings = settings
         self._clock = clock
+        self._throttle = throttle
         self._closed = threading.Event()
         self._bounds = Bounds(
             partition,
@@ -151,7 +163,8 @@ class Reader:
     ) -> MessageBatch:
         """Read messages at or after ``start`` and before ``end``.
 
-        Returns as soon as there are rows, the offset advanced, or the partition ended.
+        Returns as soon as there are rows, the offset advanced, or the partition ended;
+        at the timeout with the state ``THROTTLED`` while a rate allows no rows.
         Repeating ``start`` continues after an empty batch and replays after one with
         rows (rule R6).
 
@@ -185,6 +198,8 @@ class Reader:
             limits = self._limits(start, max_rows, max_bytes, timeout)
             if start == end and not self._bounds.begun_again:
                 return self._maker.empty(start, end)
+            if self._throttle is not None:
+                return self._fetch_slowly(self._throttle, start, end, limits, confirm)
             if confirm:
                 return self._fetch_confirmed(start, end, limits)
             return self._fetch(start, end, limits)
@@ -267,6 +282,34 @@ class Reader:
             )
             raise MisuseError(msg, partition=self.partition)
         return limits
+
+    def _fetch_slowly(
+        self,
+        throttle: Throttle,
+        start: int,
+        end: int | None,
+        limits: FetchLimits,
+        confirm: bool,
+    ) -> MessageBatch:
+        """Fetch when the rate allows it, and no more than that of a second."""
+        deadline = self._clock.now() + limits.timeout
+        while delay := throttle.delay():
+            left = deadline - self._clock.now()
+            if left <= 0:
+                return self._maker.empty(start, start, BatchState.THROTTLED)
+            # In slices: the rate may change.
+            self._clock.wait(self._closed, min(delay, left, _SLICE))
+            self._check_open()
+        rate = throttle.rate
+        slowed = FetchLimits(
+            min(limits.max_rows, rate.rows or limits.max_rows),
+            min(limits.max_bytes, rate.bytes or limits.max_bytes),
+            max(0.0, deadline - self._clock.now()),
+        )
+        fetch = self._fetch_confirmed if confirm else self._fetch
+        batch = fetch(start, end, slowed)
+        throttle.took(batch.num_rows, batch.size)
+        return batch
 
     def _fetch_confirmed(
         self, start: int, end: int | None, limits: FetchLimits

@@ -34,6 +34,7 @@ from streamfactory.wiring.config.guarantees import (
 from streamfactory.wiring.core.canonical import canonical_schema, declared_schema
 from streamfactory.wiring.core.clock import Clock
 from streamfactory.wiring.core.guard import Guard, log, log_warnings
+from streamfactory.wiring.core.throttle import Rate, Throttle
 from streamfactory.wiring.decoding.deadletters import EVIDENCE, Origin
 from streamfactory.wiring.decoding.keys import KeyStage, key_options
 from streamfactory.wiring.decoding.payloads import Payloads
@@ -156,6 +157,15 @@ class Source:
             losses=LossPolicy.of(self.config),
             idle=max(0, self.config["idle.timeout.millis"]) / 1000,
         )
+        self.rate = Rate(
+            self.config.get("max.rows.per.second"),
+            self.config.get("max.bytes.per.second"),
+        )
+        """The configured limits of what is read per second."""
+        self.throttle: Throttle | None = None
+        """Applies limits to readers that are created from now on."""
+        if self.rate:
+            self.throttle = Throttle(lambda: self.rate, self.clock)
         log_warnings(self.config)
 
     @property
@@ -262,6 +272,7 @@ class Source:
             info=info,
             incarnation=incarnation,
             counted=counted,
+            throttle=self.throttle,
         )
 
     def shaper(self, partition: Partition) -> Shaper:

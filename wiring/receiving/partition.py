@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from streamfactory.arrowlog.disk import DiskLog
     from streamfactory.spi import Partition, StreamConfig
     from streamfactory.wiring.config.settled import Configured
+    from streamfactory.wiring.controls.control import Control
+    from streamfactory.wiring.core.throttle import Throttle
     from streamfactory.wiring.reading.reader import Reader
 
 _TURN: Final = 0.2
@@ -87,6 +89,8 @@ class PartitionReceiver:
             the schema was known.
         config: Configuration of the stream.
         stop: Ends it after received rows are committed.
+        control: What users ask of the spool.
+        throttle: Limits what all partitions receive per second.
     """
 
     def __init__(
@@ -97,6 +101,8 @@ class PartitionReceiver:
         shared: Shared | None,
         config: StreamConfig,
         stop: threading.Event,
+        control: Control,
+        throttle: Throttle,
     ) -> None:
         self.partition = partition
         self.statistics = Statistics(partition)
@@ -109,6 +115,8 @@ class PartitionReceiver:
         self._queue: PartitionQueue | None = None
         """Of the current session."""
         self._stop = stop
+        self._control = control
+        self._throttle = throttle
         self._policy = RetryPolicy.of(config)
         self._pending: list[Loss] = []
         """Losses that are not stored yet: they are stored with the next row."""
@@ -166,6 +174,7 @@ class PartitionReceiver:
                     if not claimed:
                         self._log.claim(self._plan.writer, self._plan.instance)
                         claimed = True
+                    self._hold()
                     self._session()
                     failures = 0
                 except StreamError as error:
@@ -229,6 +238,14 @@ class PartitionReceiver:
         finally:
             queue.close()
 
+    def _hold(self) -> None:
+        """Wait while the spool is paused. The queue commits what was received."""
+        pause = self._control.pause
+        if pause is not None:
+            self.statistics.enter("paused", str(pause))
+            self._control.wait(self._stop)
+            self.statistics.enter("waiting")
+
     def _reader(self, source: Source, queue: PartitionQueue) -> tuple[Reader, int]:
         info, stored = source.metadata.info(self.partition), queue.position
         if stored is None or self.partition not in stored:
@@ -246,6 +263,7 @@ class PartitionReceiver:
 
     def _pump(self, reader: Reader, at: int, queue: PartitionQueue) -> None:
         while not self._stop.is_set():
+            self._hold()
             batch = reader.fetch(at, timeout=_TURN)
             for loss in batch.losses:
                 self._lose(loss)
@@ -281,7 +299,9 @@ class PartitionReceiver:
             return self._shared.source
         if self._source is None:
             schema = delivered_schema(self._log.schema, self._log.storage.location)
-            self._source = open_transport(self._transport, schema, self._stop)
+            self._source = open_transport(
+                self._transport, schema, self._stop, self._throttle
+            )
         return self._source
 
     def _leave(self) -> None:
@@ -318,7 +338,10 @@ class Shared:
 
 
 def open_transport(
-    transport: Configured, schema: pa.Schema | None, stop: threading.Event
+    transport: Configured,
+    schema: pa.Schema | None,
+    stop: threading.Event,
+    throttle: Throttle,
 ) -> Source:
     """Open the transport as a source.
 
@@ -326,8 +349,9 @@ def open_transport(
         transport: Its configuration.
         schema: Its schema, if known.
         stop: Cancels calls for metadata, and for the schema.
+        throttle: Limits what is received.
     """
-    return Source(
+    source = Source(
         transport,
         client_id="streamfactory-spool",
         clock=Clock(),
@@ -335,6 +359,8 @@ def open_transport(
         source_schema=schema,
         cancelled=stop,
     )
+    source.throttle = throttle
+    return source
 
 
 def internal_error(error: Exception) -> StreamError:

@@ -11,6 +11,7 @@ import threading
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.arrowlog.disk.sharing import disk_handle
@@ -24,8 +25,12 @@ from streamfactory.spi import (
     TransientError,
 )
 from streamfactory.wiring.config.settled import Configured
+from streamfactory.wiring.controls.control import Control
+from streamfactory.wiring.controls.states import spool_job
+from streamfactory.wiring.core.clock import Clock
 from streamfactory.wiring.core.guard import RetryPolicy
 from streamfactory.wiring.core.guard import log as logger
+from streamfactory.wiring.core.throttle import Rate, Throttle
 from streamfactory.wiring.options.spool import PATH, store_config, transport_config
 from streamfactory.wiring.plugins.manager import PluginManager, default_manager
 from streamfactory.wiring.receiving.partition import (
@@ -82,6 +87,8 @@ class StreamReceiver:
         self.config = configured.config
         self._transport = _transport(configured, plugins or default_manager())
         self._handle = disk_handle(store_config(self.config))
+        self._control = Control(spool_job(self.config.name))
+        self._throttle = Throttle(partial(self._control.rate, Rate()), Clock())
         self._stop = threading.Event()
         self._stop_by = 0.0
         """When calls of the transport are no longer waited for, after the stop."""
@@ -248,13 +255,20 @@ class StreamReceiver:
             if self._stop.is_set() or partition in self._receivers:
                 return
             receiver = PartitionReceiver(
-                partition, log, self._transport, shared, self.config, self._stop
+                partition,
+                log,
+                self._transport,
+                shared,
+                self.config,
+                self._stop,
+                self._control,
+                self._throttle,
             )
             self._receivers[partition] = receiver
         receiver.start()
 
     def _open_transport(self, schema: pa.Schema | None) -> Source:
-        return open_transport(self._transport, schema, self._stop)
+        return open_transport(self._transport, schema, self._stop, self._throttle)
 
     def _known_schema(self) -> pa.Schema | None:
         """Return the schema of the spool; None if it does not exist yet."""

@@ -22,8 +22,8 @@ class PartitionReport:
 
     partition: str
     state: str
-    """``waiting`` for a sender, ``receiving``, ``blocked``, ``failed``, ``fenced`` or
-    ``stopped``."""
+    """``waiting`` for a sender, ``receiving``, ``paused``, ``blocked``, ``failed``,
+    ``fenced`` or ``stopped``."""
     rows: int
     """Rows stored by this receiver."""
     bytes: int

@@ -1,0 +1,1 @@
+"""Pauses and limits of jobs: written by commands, followed by the jobs that run."""
