@@ -43,9 +43,13 @@ def drawn(draw: random.Random, kind: str) -> Any:
         return draw.random() < 0.5
     if kind.startswith("float"):
         return draw.choice([0.0, -0.0, 1.5, float("inf"), -3.0])
-    width = struct.calcsize(FORMATS[kind][1]) * 8 - 2
-    least = 0 if kind == "time" else -(2**width)
-    return draw.randrange(least, 86_400_000_000 if kind == "time" else 2**width)
+    if kind == "time":
+        return draw.randrange(86_400_000_000)
+    _, form, moved = FORMATS[kind]
+    if moved:  # from the year 1 on
+        return draw.randrange(-719_162 * moved // DAYS, 2**16 * moved // DAYS)
+    width = struct.calcsize(form) * 8 - 1
+    return draw.randrange(-(2**width), 2**width)
 
 
 def made(values: list[Any], kind: str) -> pa.Array:

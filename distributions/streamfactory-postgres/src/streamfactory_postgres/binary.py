@@ -16,9 +16,9 @@ _Array = np.ndarray[Any, np.dtype[Any]]
 
 HEAD: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 END: Final = b"\xff\xff"
-_DAYS: Final = 10_957
+DAYS: Final = 10_957
 """From 1970 to 2000, where PostgreSQL counts from."""
-_MICROS: Final = _DAYS * 86_400_000_000
+MICROS: Final = DAYS * 86_400_000_000
 _FIXED: Final[Mapping[str, tuple[str, Callable[[pa.Array], _Array]]]] = {
     "bool": ("u1", lambda array: _numbers(array.cast(pa.uint8()))),
     "int2": (">i2", lambda array: _numbers(array)),
@@ -26,9 +26,9 @@ _FIXED: Final[Mapping[str, tuple[str, Callable[[pa.Array], _Array]]]] = {
     "int8": (">i8", lambda array: _numbers(array)),
     "float4": (">f4", lambda array: _numbers(array)),
     "float8": (">f8", lambda array: _numbers(array)),
-    "date": (">i4", lambda array: _numbers(array.view(pa.int32())) - _DAYS),
-    "timestamp": (">i8", lambda array: _numbers(array.view(pa.int64())) - _MICROS),
-    "timestamptz": (">i8", lambda array: _numbers(array.view(pa.int64())) - _MICROS),
+    "date": (">i4", lambda array: _numbers(array.view(pa.int32())) - DAYS),
+    "timestamp": (">i8", lambda array: _numbers(array.view(pa.int64())) - MICROS),
+    "timestamptz": (">i8", lambda array: _numbers(array.view(pa.int64())) - MICROS),
     "time": (">i8", lambda array: _numbers(array.view(pa.int64()))),
 }
 """Types of PostgreSQL of one width: how their bytes lie, and their numbers."""

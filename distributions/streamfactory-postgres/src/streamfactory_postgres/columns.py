@@ -1,7 +1,7 @@
 """Columns of a table: their Arrow types, and the text in which values travel.
 
-Rows travel as CSV in ``COPY``: PyArrow reads and writes it column by column, and the
-server knows a text for every type.
+Changes, and rows of types that are not written in binary, travel as CSV, with the
+server's text of each value: PyArrow reads and writes it column by column.
 """
 
 from __future__ import annotations
@@ -159,16 +159,6 @@ def type_name(column: pa.Field) -> str:
         msg = f"column {column.name!r} of type {kind} cannot be stored in PostgreSQL"
         raise spi.Unsupported(msg)
     return _NAMES[kind]
-
-
-def selected(schema: pa.Schema) -> sql.Composed:
-    """The columns of a query whose result `parse` reads."""
-    return sql.SQL(", ").join(
-        sql.SQL("encode({}, 'hex')").format(sql.Identifier(column.name))
-        if pa.types.is_binary(column.type)
-        else sql.Identifier(column.name)
-        for column in schema
-    )
 
 
 def parse(text: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:

@@ -16,7 +16,7 @@ from streamfactory.spi.waking import Wake
 
 from streamfactory_postgres import columns, layout
 from streamfactory_postgres.connection import Connection, Connections
-from streamfactory_postgres.copying import RangeCopier, ResultFull
+from streamfactory_postgres.ranges import RangeReader
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class TableConsumer(spi.PartitionLevelConsumer):
                 self._connection, self._topic, config.get("columns")
             )
             schema = chosen_fields(table.readable(self._offset), fields)
-            self._copier = RangeCopier(
+            self._ranges = RangeReader(
                 layout.table_of(self._topic), self._offset, schema
             )
             self._relation = table.relation
@@ -161,14 +161,6 @@ class TableConsumer(spi.PartitionLevelConsumer):
     def _read(
         self, start: int, end: int | None, limits: spi.FetchLimits
     ) -> spi.Fetched:
-        try:
-            return self._read_whole(start, end, limits)
-        except ResultFull:
-            return self._read_whole(start, end, limits)
-
-    def _read_whole(
-        self, start: int, end: int | None, limits: spi.FetchLimits
-    ) -> spi.Fetched:
         # One transaction: the first query locks the table against being replaced.
         with self._connection.transaction():
             bounds = fetch_bounds(
@@ -185,7 +177,7 @@ class TableConsumer(spi.PartitionLevelConsumer):
             stop = bounds.latest if end is None else min(end, bounds.latest)
             rows, offsets, size = None, None, 0
             if start < stop:
-                rows, offsets, size = self._copier.copy(
+                rows, offsets, size = self._ranges.read(
                     self._connection, start, stop, limits
                 )
         next_offset = max(start, stop) if offsets is None else offsets[-1].as_py() + 1

@@ -19,7 +19,7 @@ from streamfactory_postgres.changes.numbering import lsn_of, offset_of, text_of
 from streamfactory_postgres.changes.rows import FIELDS, NAMES, with_changes
 from streamfactory_postgres.changes.session import Session
 from streamfactory_postgres.connection import Connection, Connections
-from streamfactory_postgres.copying import RangeCopier, ResultFull
+from streamfactory_postgres.ranges import RangeReader
 from streamfactory_postgres.reading import chosen_fields
 
 _REST: Final = 0.02
@@ -47,7 +47,7 @@ class ChangesConsumer(spi.PartitionLevelConsumer):
         self._wake = Wake()
         self._slot: slots.Slot | None = None
         self._latest = 0
-        self._snapshot: RangeCopier | None = None
+        self._snapshot: RangeReader | None = None
         self._snapshot_schema = pa.schema([])
         self._session: Session | None = None
         self._decoder = Decoder(config, connections, topic, fields)
@@ -124,12 +124,8 @@ class ChangesConsumer(spi.PartitionLevelConsumer):
             return None
         with self._connections.borrow() as connection:
             table = slots.snapshot_of(self._config, slot.name)
-            copier = self._snapshot or self._describe_snapshot(connection, table)
-            try:
-                copied = copier.copy(connection, start, stop, limits)
-            except ResultFull:
-                copied = copier.copy(connection, start, stop, limits)
-        rows, offsets, size = copied
+            ranges = self._snapshot or self._describe_snapshot(connection, table)
+            rows, offsets, size = ranges.read(connection, start, stop, limits)
         if rows is None or offsets is None:
             return None
         count = rows.num_rows
@@ -144,11 +140,11 @@ class ChangesConsumer(spi.PartitionLevelConsumer):
 
     def _describe_snapshot(
         self, connection: Connection, table: sql.Identifier
-    ) -> RangeCopier:
+    ) -> RangeReader:
         found = columns.describe(connection, table)
         schema = chosen_fields(found.readable(slots.SNAPSHOT_OFFSET), self._fields)
         self._snapshot_schema = schema
-        self._snapshot = RangeCopier(table, slots.SNAPSHOT_OFFSET, schema)
+        self._snapshot = RangeReader(table, slots.SNAPSHOT_OFFSET, schema)
         return self._snapshot
 
     def _open(self, start: int) -> bool:
