@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from streamfactory.spi.addresses import is_loopback, parse_address
 from streamfactory.spi.errors import ConfigError
+from streamfactory.spi.files import read_file
 from streamfactory.spi.options import BOOLEAN, PATH, Option
 
 if TYPE_CHECKING:
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from streamfactory.spi.config import StreamConfig
     from streamfactory.spi.errors import Problem
+
+_LONGEST_PEM: Final = 4 << 20
 
 LISTENING_OPTIONS: Final = (
     Option(
@@ -66,12 +68,12 @@ def read_pem(config: StreamConfig, key: str) -> bytes | None:
     """Read the file that an option names; None where the option is not set.
 
     Raises:
-        ConfigError: config; the file is missing, or cannot be read.
+        ConfigError: config; the file is missing, no regular one, or cannot be read.
     """
     if key not in config:
         return None
     try:
-        return Path(config[key]).read_bytes()
+        return read_file(config[key], _LONGEST_PEM)
     except OSError as error:
         msg = f"{key} {config[key]!r} cannot be read: {error.strerror}"
         raise ConfigError(msg) from error

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from streamfactory.spi.errors import ConfigError
+from streamfactory.spi.files import read_file
 
 MAX_RESOLVED: Final = 1 << 20
 """Maximum characters of a value after its references were resolved."""
@@ -139,28 +139,17 @@ def _file(whole: str, path: str) -> str:
             raise
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise _unresolved(whole, str(reason)) from None
-    if len(content) > MAX_RESOLVED:
-        raise _unresolved(whole, "the file is larger than 1 MiB")
     return text.rstrip("\r\n")
 
 
 def _read(whole: str, path: str) -> bytes:
-    """The content of a file below an allowed folder, of 1 MiB + 1 at most."""
+    """The content of a file below an allowed folder, of 1 MiB at most."""
     found = Path(os.path.realpath(path))
     if not any(map(found.is_relative_to, _folders())):
         reason = f"the file is in no folder of {FOLDERS}, by default {_RUN_SECRETS} "
         raise _unresolved(whole, f"{reason}and the working directory")
-    # Nothing blocks: neither opening a pipe, nor a device that has no data yet. Links
-    # were followed above: one that was created since is refused.
-    descriptor = os.open(found, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise _unresolved(whole, "it is not a regular file")
-    with os.fdopen(descriptor, "rb") as file:
-        content: bytes | None = file.read(MAX_RESOLVED + 1)
-    if content is None:  # /proc has regular files that wait for data
-        raise _unresolved(whole, "it has no data")
-    return content
+    # Links were followed above: one that was created since is refused.
+    return read_file(found, MAX_RESOLVED, links=False)
 
 
 def _folders() -> list[Path]:

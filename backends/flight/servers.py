@@ -19,6 +19,7 @@ CLAIMS: Final = Claims(
     epoch_visibility=EpochVisibility.WHOLE,
 )
 
+_LONGEST_TOKEN: Final = 8192
 _PEM: Final = {
     "tls.ca": "tls_root_certs",
     "tls.certificate": "cert_chain",
@@ -50,9 +51,9 @@ def _credentials(config: StreamConfig) -> tuple[dict[str, Any], list[Any]]:
     if "token" not in config:
         return tls, []
     token: str = config["token"]
-    if not (token.isascii() and token.isprintable()):
+    if not (token.isascii() and token.isprintable()) or len(token) > _LONGEST_TOKEN:
         msg = "token has characters that no header can have: line breaks, control or "
-        msg += "non-ASCII characters"
+        msg += f"non-ASCII characters, or more than {_LONGEST_TOKEN} in all"
         raise ConfigError(
             msg, remedy="correct the variable or file that it is read from"
         )

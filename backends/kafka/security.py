@@ -6,16 +6,17 @@ import base64
 import binascii
 import re
 import textwrap
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from streamfactory.spi import ConfigError
+from streamfactory.spi.files import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from streamfactory.spi import StreamConfig
 
+_LONGEST_STORE: Final = 1 << 20
 PREFIXES: Final = ("sasl.", "security.", "ssl.", "enable.sasl.", "enable.ssl.")
 
 _RENAMED: Final[Mapping[str, str]] = {
@@ -148,8 +149,7 @@ def _keystore(found: dict[str, str]) -> None:
 
 def _is_pem(location: str) -> bool:
     try:
-        with Path(location).open("rb") as file:
-            return b"-----BEGIN" in file.read(65_536)
+        return b"-----BEGIN" in read_file(location, _LONGEST_STORE)
     except OSError:
         return location.lower().endswith((".pem", ".crt"))
 

@@ -6,6 +6,7 @@ import ssl
 from typing import TYPE_CHECKING
 
 from streamfactory.spi import ConfigError
+from streamfactory.spi.listening import read_pem
 
 if TYPE_CHECKING:
     from streamfactory.spi import StreamConfig
@@ -28,6 +29,8 @@ def make_context(config: StreamConfig, *, listens: bool) -> ssl.SSLContext:
         # A writer reads nothing, so session tickets would stay unread. Closing would
         # then reset the connection and drop data in flight.
         context.num_tickets = 0
+    for key in ("tls.ca", "tls.certificate", "tls.key"):
+        read_pem(config, key)  # OpenSSL would wait for a pipe, and read any device
     key = "tls.ca"
     try:
         if "tls.ca" in config:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import binascii
 import importlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.message import DecodeError
 
 from streamfactory.spi.causes import first_line
+from streamfactory.spi.files import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from streamfactory.decoders.registry import Registry
 
 _WELL_KNOWN: Final = "google/protobuf/"
+_LONGEST: Final = 64 << 20
+"""Bytes of a descriptor set."""
 _MOST_FILES: Final = 1000
 
 
@@ -36,7 +38,7 @@ def of_file(path: str, message: str | None) -> Descriptor:
     """
     files = descriptor_pb2.FileDescriptorSet()
     try:
-        files.ParseFromString(Path(path).read_bytes())
+        files.ParseFromString(read_file(path, _LONGEST))
     except OSError as error:
         msg = f"{path!r} cannot be read: {error.strerror}"
         raise DescriptorRefused(msg) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -473,6 +474,10 @@ def test_descriptors_that_are_none_are_refused_with_a_message(tmp_path: Path) ->
     with pytest.raises(ConfigError) as caught:
         ProtobufDecoder({"descriptor.file": str(path)}, "topic").schema()
     assert "cannot be read: No such file or directory" in str(caught.value)
+    os.mkfifo(path)
+    for special in (str(path), "/dev/zero", str(tmp_path)):
+        with pytest.raises(ConfigError, match="it is not a regular file"):
+            ProtobufDecoder({"descriptor.file": special}, "topic").schema()
     with pytest.raises(SchemaUnknown) as unknown:
         ProtobufDecoder({}, "clicks")
     assert "the message type of topic 'clicks' is unknown" in str(unknown.value)

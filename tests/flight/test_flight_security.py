@@ -208,7 +208,10 @@ def test_an_authority_of_the_same_name_with_another_key_is_refused_at_once(
     ("given", "message"),
     [
         ({"tls_ca": "junk.pem"}, r"tls\.ca '.*junk\.pem' cannot be used"),
+        ({"tls_ca": "pipe"}, "pipe' cannot be read: it is not a regular file"),
+        ({"tls_ca": "/dev/zero"}, "zero' cannot be read: it is not a regular file"),
         ({"tls_key": "stranger.key"}, "stranger.key' cannot be used: KEY_VALUES_MISM"),
+        ({"token": "a" * 8193}, "or more than 8192 in all"),
         ({"token": "a\nb"}, "token has characters that no header can have"),
         ({"token": "caf\u00e9"}, "token has characters that no header can have"),
     ],
@@ -217,6 +220,7 @@ def test_a_client_with_a_wrong_file_or_token_is_a_configuration_error(
     given: dict[str, str], message: str, certificates: Path
 ) -> None:
     (certificates / "junk.pem").write_text("-----BEGIN CERTIFICATE-----\njunk\n")
+    os.mkfifo(certificates / "pipe")
     paths = {
         key: str(certificates / value) if key.startswith("tls") else value
         for key, value in given.items()

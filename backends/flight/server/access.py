@@ -21,6 +21,7 @@ import pyarrow.flight as fl
 
 from streamfactory.backends.flight.protocol.failures import to_status
 from streamfactory.spi import ConfigError, NotAuthorized
+from streamfactory.spi.files import read_file
 from streamfactory.spi.references import resolve
 
 if TYPE_CHECKING:
@@ -212,12 +213,7 @@ def _read(path: str) -> _Rules:
         ConfigError: config.
     """
     try:
-        with Path(path).open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
-        if len(data) > _MOST_BYTES:
-            msg = f"more than {_MOST_BYTES} bytes"
-            raise ValueError(msg)
-        plain = tomllib.loads(data.decode())
+        plain = tomllib.loads(read_file(path, _MOST_BYTES).decode())
         return _rules(plain)
     except (OSError, ValueError, RecursionError) as error:
         msg = f"access.file {path!r} cannot be used: {error}"

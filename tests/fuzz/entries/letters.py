@@ -53,6 +53,10 @@ class DeadLetters(Entry):
         self._topics = self.folder / "topics"
         self._store = DiskLogStore(LocalStorage(self._topics), Settings())
         self._store.create("clicks", message_schema(), 2)
+        self._is_row = False
+
+    def accepted(self) -> int:
+        return int(self._is_row)
 
     def close(self) -> None:
         self._store.close()
@@ -73,7 +77,9 @@ class DeadLetters(Entry):
         try:
             rows = _rows(json.loads(data))
         except (ValueError, TypeError, OverflowError, AttributeError, RecursionError):
-            return  # Arrow cannot hold it
+            self._is_row = False  # Arrow cannot hold it
+            return
+        self._is_row = True
         for name in ("letters", "sink"):
             if name in self._store.names():
                 self._store.delete(name)
