@@ -27,7 +27,11 @@ name = "edited"
 streamType = "memory"
 "stream.memory.topic.name" = "edited"
 """
-_SOUND: Final = {"/actions/jobs/<int:number>": 404, "/edit/change": 400}
+_SOUND: Final = {
+    "/actions/jobs/<int:number>": 404,
+    "/edit/change": 400,
+    "/edit/hop": 400,
+}
 """The status where there is nothing of the kind."""
 GETS: Final[dict[str, dict[str, str]]] = {
     "/": {"q": "c", "sort": "name", "page": "1"},
@@ -62,6 +66,7 @@ GETS: Final[dict[str, dict[str, str]]] = {
     "/edit/new": {"kind": "stream", "name": "more", "type": "memory"},
     "/edit/file": {"kind": "stream", "file": "edited.toml", "copy": "1"},
     "/edit/change": {"change": "nothing"},
+    "/edit/hop": {"file": "edited.toml"},
     "/api/v1/openapi.json": {},
     "/api/v1/streams": {"q": "c", "page": "1"},
     "/api/v1/streams/<name>": {},
@@ -108,6 +113,7 @@ POSTS: Final[dict[str, dict[str, str]]] = {
     "/edit/topics": {"kind": "stream", "file": "", "digest": "", "text": _DEFINITION},
     "/edit/delete": {"kind": "stream", "file": "edited.toml"},
     "/edit/undo": {},
+    "/edit/import": {"text": "{}"},
     "/edit/change": {"change": "nothing"},
 }
 """What each form sends."""
