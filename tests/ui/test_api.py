@@ -186,7 +186,7 @@ def test_the_commands_of_the_page_answer_what_it_shows(
     page = (Path(__file__).parents[2] / "docs" / "ui.md").read_text("utf-8")
     console = page.split("## Programs")[1].split("```console")[1].split("```")[0]
     lines = console.split("\n")[1:-1]
-    commands = 0
+    commands, found = 0, ""
     for line in lines:
         if line.startswith("$ "):
             commands += 1
