@@ -28,7 +28,7 @@ from streamfactory.ui.editing.files import Changed
 from streamfactory.ui.editor import editor
 from streamfactory.ui.mapping import mapping
 from streamfactory.ui.pages import pages
-from streamfactory.ui.parameters import Parameter, check_request, takes_parameters
+from streamfactory.ui.parameters import Parameter, checked, takes_parameters
 from streamfactory.ui.problems import Failed, http_problem, is_for_programs, problem
 from streamfactory.ui.running import running
 from streamfactory.ui.site import EXTENSION, Site, site
@@ -38,8 +38,8 @@ from streamfactory.wiring.core.shown import plain_error, printable
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response as AnyResponse
 
-MOST_BYTES: Final = 64 * 1024
-"""Of the body of a request."""
+MOST_BYTES: Final = 96 * 1024
+"""Of the body of a request: three times a file that is edited, as forms encode it."""
 _OPEN: Final = ("log_in", "static")
 """Endpoints that need no session where reading requires one."""
 _HEADERS: Final = {
@@ -92,6 +92,9 @@ def create_app(found: Site) -> Flask:
     app.register_blueprint(running)
     app.register_blueprint(editor)
     app.register_blueprint(api)
+    for endpoint, view in app.view_functions.items():
+        if endpoint != "static":
+            app.view_functions[endpoint] = checked(view)
     return app
 
 
@@ -118,7 +121,6 @@ def _check_request() -> AnyResponse | None:
         if request.method == "GET":
             return redirect(url_for("log_in"))
         abort(401, "Log in first.")
-    check_request()
     return None
 
 

@@ -77,7 +77,7 @@ def messages_page() -> tuple[str, int]:
     Parameter("stream"),
     Parameter("name"),
     Parameter("topic", required=True),
-    Parameter("partition", least=0, required=True),
+    Parameter("partition", least=0),
     Parameter("offset", least=0, required=True),
 )
 def message_page() -> tuple[str, int]:

@@ -6,11 +6,14 @@ is shown first, made when it is confirmed, and logged.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 from flask import Blueprint, abort, g, redirect, render_template, request, url_for
+from flask import Response as Flat
 
 from streamfactory.spi import MisuseError, StreamError
 from streamfactory.spi.hooks import BACKENDS
@@ -39,9 +42,11 @@ from streamfactory.ui.editing.files import (
     plain_lines,
 )
 from streamfactory.ui.editing.forms import filled, groups_of, others_of
+from streamfactory.ui.editing.importing import import_text
 from streamfactory.ui.editing.texts import new_text, with_values
 from streamfactory.ui.parameters import Parameter, takes_parameters
 from streamfactory.ui.site import site
+from streamfactory.wiring.config.imports.hop import write_hop
 from streamfactory.wiring.plugins.manager import default_manager
 
 if TYPE_CHECKING:
@@ -185,13 +190,19 @@ def topics() -> str:
         msg = "the definition cannot be read"
         raise MisuseError(msg, remedy="check it first")
     found = in_time(lambda: topics_of(definition, draft.type), None)
+    fields = [one for group in groups_of(draft) for one in group.fields]
+    field = next(one.name for one in fields if one.option.key == "topic.name")
     return render_template(
-        "edit_topics.html", asked=asked, draft=draft, topics=found[:_MOST_TOPICS]
+        "edit_topics.html",
+        asked=asked,
+        draft=draft,
+        field=field,
+        topics=found[:_MOST_TOPICS],
     )
 
 
 @editor.post("/delete")
-@takes_parameters(*_FILE)
+@takes_parameters(*_FILE, *_BUTTONS)
 def delete() -> Response:
     """Plan the deletion of a file."""
     asked = _editing()
@@ -212,6 +223,7 @@ def delete() -> Response:
 
 
 @editor.post("/undo")
+@takes_parameters(*_BUTTONS)
 def undo() -> Response:
     """Plan what undoes the last change."""
     last = site().edits.undo
@@ -219,6 +231,36 @@ def undo() -> Response:
         msg = "nothing was changed since the server started"
         raise MisuseError(msg, remedy="change the file")
     return _show(last)
+
+
+@editor.post("/import")
+@takes_parameters(Parameter("text"))
+def import_page() -> str:
+    """The streams of a pasted text of another system, with what was left out."""
+    text = plain_lines(request.form.get("text", ""))
+    _check_size(text)
+    return render_template("edit_import.html", found=import_text(text)[:_MOST_TOPICS])
+
+
+@editor.get("/hop")
+@takes_parameters(Parameter("file", required=True), Parameter("download", words=("1",)))
+def hop() -> str | Flat:
+    """A stream as metadata of Hop, with what was left out, or as a download."""
+    name = request.args["file"]
+    content = folder_of("stream").read(name)
+    path = folder_of("stream").path / name
+    definition = draft_of("stream", path, content.text).definition
+    if definition is None:
+        msg = "the definition cannot be read"
+        raise MisuseError(msg, remedy="mend the file first")
+    element, left_out = write_hop(definition)
+    text = json.dumps(element, indent=2, ensure_ascii=False)
+    if "download" not in request.args:
+        return render_template("edit_hop.html", file=name, text=text, left_out=left_out)
+    response = Flat(text + "\n", mimetype="application/json")
+    place = quote(f"{name.removesuffix(SUFFIX)}.json", safe="")
+    response.headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{place}"
+    return response
 
 
 @editor.get("/change")
@@ -236,7 +278,9 @@ def change_page() -> str:
                 ("try out", change.key), partial(try_out, draft.definition), large=True
             )
             note([answer])
-    names = {change.name, change.former} - {""}
+    # A stream is found by the name of its file, too.
+    files = {one.removesuffix(SUFFIX) for one in (change.old, change.new)}
+    names = {change.name, change.former, *files} - {""}
     return render_template(
         "edit_change.html",
         change=change,
@@ -293,13 +337,17 @@ def _kind(values: Any) -> str:
     return kind
 
 
+def _check_size(text: str) -> None:
+    if len(text.encode("utf-8", "replace")) > MOST_BYTES:
+        msg = f"the text has more than {MOST_BYTES // 1024} KiB"
+        raise MisuseError(msg, remedy="change the file with an editor of files")
+
+
 def _editing() -> Editing:
     """What the form of a request is about."""
     values = request.form
     text = plain_lines(values.get("text", ""))
-    if len(text.encode()) > MOST_BYTES:
-        msg = f"the text has more than {MOST_BYTES // 1024} KiB"
-        raise MisuseError(msg, remedy="change the file with an editor of files")
+    _check_size(text)
     return Editing(
         _kind(values), values.get("file", ""), text, values.get("digest", "")
     )

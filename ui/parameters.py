@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from flask import current_app, request
 
@@ -84,21 +85,24 @@ def parameters_of(endpoint: str) -> tuple[Parameter, ...]:
     return found
 
 
-def check_request() -> None:
-    """Check the query and the form of the request.
+def checked(view: Callable[..., Any]) -> Callable[..., Any]:
+    """A route that checks the query and the form, when its rights are checked.
 
-    Raises:
-        MisuseError: misuse; a name is unknown or given twice, a value has another kind,
-            or one that is required is missing.
+    It raises a `MisuseError` where a name is unknown or given twice, a value has
+    another kind, or one that is required is missing.
     """
-    if request.endpoint is None or request.endpoint == "static":
-        return
-    declared = parameters_of(request.endpoint)
-    if request.method == "POST":
-        _check(request.args, ())
-        _check(request.form, declared)
-    else:
-        _check(request.args, declared)
+    declared: tuple[Parameter, ...] = getattr(view, _DECLARED, ())
+
+    @wraps(view)
+    def check(*arguments: Any, **named: Any) -> Any:
+        if request.method == "POST":
+            _check(request.args, ())
+            _check(request.form, declared)
+        else:
+            _check(request.args, declared)
+        return view(*arguments, **named)
+
+    return check
 
 
 def _check(given: MultiDict[str, str], declared: tuple[Parameter, ...]) -> None:

@@ -376,7 +376,7 @@ def _is_kept(field: pa.Field) -> bool:
     try:
         pq.ParquetWriter(sink, schema).close()
         found = pq.read_schema(pa.BufferReader(sink.getvalue()))
-        # pyarrow 24 and 25 neither write nor read nulls of these.
+        # pyarrow before 26 neither writes nor reads nulls of these.
         for kind in filter(pa.types.is_fixed_size_list, inner):
             _write_and_read(pa.table({"": pa.nulls(1, kind)}))
     except (pa.ArrowException, OSError, ValueError):

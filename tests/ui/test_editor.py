@@ -8,6 +8,7 @@ import os
 import re
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,7 +28,6 @@ from streamfactory.ui.site import Site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 TEXT = """\
 # Kept by the web team
@@ -660,7 +660,7 @@ def test_nothing_is_edited_without_the_right(person: Editor, client: Client) -> 
         if rule.rule.startswith("/edit")
         for method in {"GET", "POST"} & (rule.methods or set())
     ]
-    assert len(rules) == 10
+    assert len(rules) == 12
     form = {"kind": "stream", "file": "orders.toml", "text": "", "digest": ""}
     for path, method in rules:
         # `client` has no session.
@@ -690,14 +690,13 @@ def test_no_text_occupies_the_server_for_long(person: Editor) -> None:
         "members": "".join(f"[a{n}]\n" for n in range(3500)),
         "sinks": "[source]\n" + "[[sinks]]\n" * 2400,
     }
-    form = person.opened(
-        person.get("/edit/file", kind="stream", file="orders.toml"), text=False
-    )
     for name, text in texts.items():
         kind = "pipeline" if name == "sinks" else "stream"
         for path in ("/edit/form", "/edit/text"):
             begin = time.monotonic()
-            asked = {**form, "kind": kind, "file": "", "text": text, "name": "x"}
+            asked = {"kind": kind, "file": "", "text": text}
+            if path == "/edit/form":
+                asked = {"name": "x", "description": "", **asked}
             status, shown = person.post(path, asked)
             assert status in (200, 400), (name, status)
             assert time.monotonic() - begin < 5, (name, path)
@@ -711,3 +710,53 @@ def test_no_text_occupies_the_server_for_long(person: Editor) -> None:
         removed = [one for kind, one in difference(before, after) if kind == "removed"]
         assert removed
         assert time.monotonic() - begin < 3, size
+
+
+# --- other systems ----------------------------------------------------------------
+
+HOP = Path(__file__).parents[1] / "data" / "hop"
+
+
+def test_metadata_of_hop_is_pasted_edited_and_written_back(person: Editor) -> None:
+    text = (HOP / "flight.json").read_text("utf-8")
+    _, answer = person.post("/edit/import", {"text": text})
+    page = html.unescape(answer)
+    assert "the Hop variable ${BATCH} is read from the environment" in page
+    assert "0.0.0.0 is an address to listen on" in page
+    sent = person.opened(answer)
+    assert sent["kind"] == "stream"
+    assert '"stream.flight.location" = "grpc://127.0.0.1:33333"' in sent["text"]
+    (person.folder / "live.toml").write_text(sent["text"].replace("\r\n", "\n"))
+    shown = html.unescape(person.get("/edit/hop", file="live.toml"))
+    assert '"ArrowFlightStream": {' in shown
+    download = person.client.get("/edit/hop", file="live.toml", download=1)
+    element = json.loads(download.get_data())
+    assert element["name"] == "live"
+    settings = element["dataStream"]["ArrowFlightStream"]
+    assert (settings["hostname"], settings["port"]) == ("127.0.0.1", "33333")
+    assert "attachment" in download.headers["Content-Disposition"]
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        ("", "Expecting value"),
+        ("[1]", "object"),
+        ('{"dataStream": {"Nope": {}}}', "not a known implementation"),
+        ('{"a": ' * 3000, "pasted.json"),
+        (
+            '{"streamConfigs": {"streamType": "kafka", "api.key": "hunter2"}}',
+            "literal secrets",
+        ),
+        (f'{{"{SCRIPT}": 1}}', "properties"),
+        ("x" * 30_000, "24 KiB"),
+    ],
+)
+def test_a_pasted_text_that_cannot_be_read_is_refused(
+    person: Editor, text: str, refused: str
+) -> None:
+    status, page = person.post("/edit/import", {"text": text})
+    assert status == 400
+    assert refused in html.unescape(page)
+    assert "hunter2" not in page
+    assert SCRIPT not in page

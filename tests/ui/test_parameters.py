@@ -27,7 +27,11 @@ name = "edited"
 streamType = "memory"
 "stream.memory.topic.name" = "edited"
 """
-_SOUND: Final = {"/actions/jobs/<int:number>": 404, "/edit/change": 400}
+_SOUND: Final = {
+    "/actions/jobs/<int:number>": 404,
+    "/edit/change": 400,
+    "/edit/hop": 400,
+}
 """The status where there is nothing of the kind."""
 GETS: Final[dict[str, dict[str, str]]] = {
     "/": {"q": "c", "sort": "name", "page": "1"},
@@ -62,6 +66,7 @@ GETS: Final[dict[str, dict[str, str]]] = {
     "/edit/new": {"kind": "stream", "name": "more", "type": "memory"},
     "/edit/file": {"kind": "stream", "file": "edited.toml", "copy": "1"},
     "/edit/change": {"change": "nothing"},
+    "/edit/hop": {"file": "edited.toml"},
     "/api/v1/openapi.json": {},
     "/api/v1/streams": {"q": "c", "page": "1"},
     "/api/v1/streams/<name>": {},
@@ -108,6 +113,7 @@ POSTS: Final[dict[str, dict[str, str]]] = {
     "/edit/topics": {"kind": "stream", "file": "", "digest": "", "text": _DEFINITION},
     "/edit/delete": {"kind": "stream", "file": "edited.toml"},
     "/edit/undo": {},
+    "/edit/import": {"text": "{}"},
     "/edit/change": {"change": "nothing"},
 }
 """What each form sends."""
@@ -191,7 +197,9 @@ def test_what_pages_are_asked_for_is_used_or_refused(logged_in: Client) -> None:
         for change, refused in mistyped(declared(logged_in, found[rule], sound)):
             status = logged_in.get(path, **changed(sound, change)).status_code
             expected = refused and (rule, *change) not in ANY
-            assert status < 500, (rule, change, status)
+            # A search of a busy machine may not end in time.
+            late = (503,) if "where" in change else ()
+            assert status < 500 or status in late, (rule, change, status)
             assert not expected or status >= 400, (rule, change, status)
 
 

@@ -73,9 +73,20 @@ def test_no_page_shows_a_secret(
     paths = ("/", "/dead-letters", "/process", "/actions/jobs", "/pipeline?name=delays")
     texts = [browser.get(path).text for path in paths]
     texts += [
-        browser.get(page, stream=name, name=name, group="g").text
+        browser.get(page, stream=name, **more).text
         for name in ("safe", "bad", "leaky", "torn")
-        for page in ("/stream", "/messages", "/dead-letters", "/group")
+        for page, more in (
+            ("/stream", {}),
+            ("/messages", {}),
+            ("/dead-letters", {}),
+            ("/group", {"group": "g"}),
+        )
+    ]
+    api = "/api/v1/streams"
+    texts += [
+        browser.get(f"{api}/{name}{part}").text
+        for name in ("safe", "bad", "leaky", "torn")
+        for part in ("", "/partitions", "/lag", "/rows")
     ]
     for text in texts:
         for secret in (PLANTED, LITERAL, TOKEN):

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from streamfactory.spi import ConfigError
+from streamfactory.spi import ConfigError, Unsupported
 from streamfactory.wiring.config.catalogue import read_definitions
-from streamfactory.wiring.config.imports.hop import read_hop
-
-if TYPE_CHECKING:
-    from streamfactory.wiring.config.definition import StreamDefinition
+from streamfactory.wiring.config.definition import StreamDefinition
+from streamfactory.wiring.config.imports.hop import read_hop, write_hop
 
 DATA = Path(__file__).parents[1] / "data" / "hop"
 
@@ -176,3 +174,38 @@ def test_references_of_ours_stay() -> None:
     [definition] = read_hop(body, lambda pointer: "x.json", "x")
     assert values(definition)["stream.file.path"] == "${env:HOME}/x.arrow"
     assert not definition.notes
+
+
+@pytest.mark.parametrize(
+    "name", ["random_access_file.json", "stream_file.json", "flight.json"]
+)
+def test_a_definition_is_written_as_the_metadata_that_it_came_from(name: str) -> None:
+    definition = read_one(name)
+    element, left_out = write_hop(definition)
+    assert left_out == []
+    [again] = read_hop(element, lambda _: "", "other")
+    assert values(again) == values(definition)
+    assert (again.name, again.description) == (definition.name, definition.description)
+
+
+def test_what_hop_cannot_express_is_left_out_or_refused() -> None:
+    given = {
+        "streamType": "file",
+        "stream.file.format": "stream",
+        "stream.file.path": "clicks.arrows",
+        "out.of.range": "earliest",
+    }
+    element, left_out = write_hop(StreamDefinition.of("clicks", given))
+    assert element == {
+        "name": "clicks",
+        "dataStream": {"ArrowStreamFile": {"filename": "clicks.arrows"}},
+    }
+    assert left_out == ["out.of.range"]
+    for other in (
+        {"streamType": "kafka"},
+        {"streamType": "file", "stream.file.format": "log"},
+        {"streamType": "flight", "stream.flight.location": "grpc+tls://host:1"},
+        {},
+    ):
+        with pytest.raises(Unsupported):
+            write_hop(StreamDefinition.of("clicks", other))

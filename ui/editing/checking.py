@@ -14,6 +14,7 @@ from streamfactory.wiring.config.definition import Property
 from streamfactory.wiring.config.documents import Document, read_toml
 from streamfactory.wiring.core.plain import plain
 from streamfactory.wiring.core.shown import masked
+from streamfactory.wiring.options.spool import PATH as SPOOL_PATH
 from streamfactory.wiring.streams.checks import StreamCheck
 
 if TYPE_CHECKING:
@@ -103,8 +104,11 @@ def users_of(name: str, files: Sequence[Path], runs: Runs) -> Iterator[str]:
     for other in streams.names():
         for place in streams.definitions(other):
             for prop in place.properties:
-                if prop.key.lower() == "dead.letter.stream" and prop.text == name:
+                key = prop.key.lower()
+                if key == "dead.letter.stream" and prop.text == name:
                     yield f"stream {other}: its dead letters"
+                if key == SPOOL_PATH and other == name:
+                    yield f"spool {prop.text}, and its receiver"
     for pipeline, path in facts.pipelines(files).items():
         try:
             draft = read_pipeline(path, streams)

@@ -297,7 +297,12 @@ def syntax(
 _JSON_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],]')
 
 
-def _read_json(document: Document) -> dict[str, Any]:
+def read_json(document: Document) -> dict[str, Any]:
+    """Parse a JSON file, and record the line of each key in the document.
+
+    Raises:
+        ConfigError: config; it is no JSON object, or a key of it is repeated.
+    """
     try:
         body = json.loads(document.text)
     except json.JSONDecodeError as error:
@@ -362,7 +367,7 @@ def _read_properties(document: Document) -> list[Line]:
 
 _PARSERS: Final[Mapping[str, Callable[[Document], Any]]] = {
     ".toml": read_toml,
-    ".json": _read_json,
+    ".json": read_json,
     ".properties": _read_properties,
 }
 SUFFIXES: Final = tuple(_PARSERS)

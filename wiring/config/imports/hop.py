@@ -6,7 +6,7 @@ import re
 import tempfile
 from typing import TYPE_CHECKING, Any, Final
 
-from streamfactory.spi import Problem
+from streamfactory.spi import Problem, Unsupported
 from streamfactory.spi.references import has_reference
 from streamfactory.wiring.config.definition import Property, StreamDefinition
 from streamfactory.wiring.config.documents import refusal
@@ -42,6 +42,7 @@ keys."""
 
 _NUMBERS: Final = frozenset({"batchSize", "bufferSize", "port"})
 _TOP: Final = frozenset({"name", "description", "virtualPath", "dataStream"})
+_PLAIN: Final = re.compile(r"grpc(?:\+tcp)?://([^/:\[\]]+):(\d{1,5})/?")
 _VARIABLE: Final = re.compile(r"\$\{([^{}]+)\}|%%([^%]+)%%")
 
 
@@ -59,6 +60,52 @@ def read_hop(
         ConfigError: config; with all problems.
     """
     return [_Element(body, origin_of, default_name).definition()]
+
+
+def write_hop(definition: StreamDefinition) -> tuple[dict[str, Any], list[str]]:
+    """Return a definition as a metadata element of Hop, and the keys left out of it.
+
+    `read_hop` makes the same stream of the element, without what was left out.
+
+    Raises:
+        Unsupported: misuse; Hop has no implementation of such a stream.
+    """
+    given = {one.key.lower(): one.text for one in definition.properties}
+    kind = given.pop("streamtype", "").strip().lower()
+    for known, (ours, fixed, renamed) in _IMPLEMENTATIONS.items():
+        implied = {key: text for key, text in fixed.items() if "." in key}
+        if ours != kind or any(given.get(k) != text for k, text in implied.items()):
+            continue
+        for key in implied:
+            del given[key]
+        if given.get(f"stream.{kind}.topic.name") == definition.name:
+            del given[f"stream.{kind}.topic.name"]
+        if kind == "flight":
+            given |= _address(definition, given.pop(_LOCATION, ""))
+        settings = {
+            key: given.pop(to)
+            for key, to in renamed.items()
+            if to is not None and to in given
+        }
+        element: dict[str, Any] = {"name": definition.name}
+        if definition.description:
+            element["description"] = definition.description
+        if folder := given.pop("stream.meta.virtualpath", ""):
+            element["virtualPath"] = folder
+        return {**element, "dataStream": {known: settings}}, sorted(given)
+    msg = f"Hop has no data stream of the type {kind!r} with these options"
+    remedy = "it has flight, and file with stream.file.format=file or stream"
+    raise Unsupported(msg, stream=definition.name, remedy=remedy)
+
+
+def _address(definition: StreamDefinition, location: str) -> dict[str, str]:
+    """Host and port of a location."""
+    found = _PLAIN.fullmatch(location)
+    if found is None:
+        msg = f"Hop has host and port of a server, and not the location {location!r}"
+        remedy = "give stream.flight.location as grpc://HOST:PORT"
+        raise Unsupported(msg, stream=definition.name, remedy=remedy)
+    return {_HOST: found[1], _PORT: found[2]}
 
 
 class _Element:
