@@ -92,17 +92,16 @@ def limit_command(
     unlimited: bool,
     forgets: bool,
 ) -> Status:
-    """Limit what a copy or a spool reads per second.
+    """Limit what a pipeline, a copy or a spool reads per second.
 
-    NAME is as of pause. A job that runs follows within a second; the limit stays until
-    it is changed. Without options, shows it. Pipelines are limited by
-    maxOffsetsPerTrigger of their sources and the period of their trigger.
+    NAME is as of pause. A job that runs follows within a second, a pipeline with its
+    next batch; the limit stays until it is changed. Of a pipeline it is the offsets of
+    each source. Without options, shows it.
     """
     controls, job = Controls(), job_of(name)
-    if job.startswith(pipeline_job("")):
-        msg = f"{job} is not limited by this command"
-        remedy = "set maxOffsetsPerTrigger in [source], with a period as its trigger"
-        raise MisuseError(msg, remedy=remedy)
+    if size is not None and job.startswith(pipeline_job("")):
+        msg = f"{job} cannot be limited in bytes: Spark plans batches by offsets"
+        raise MisuseError(msg, remedy="use --rows")
     if (rows is not None or size is not None) + unlimited + forgets > 1:
         msg = "give one of a rate, --none and --default."
         raise click.UsageError(msg)

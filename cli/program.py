@@ -85,9 +85,7 @@ _COMMANDS: Final = {
     "resume": _Entry(
         "pausing:resume_command", "Continue a pipeline, a copy or a spool."
     ),
-    "limit": _Entry(
-        "pausing:limit_command", "Limit what a copy or a spool reads per second."
-    ),
+    "limit": _Entry("pausing:limit_command", "Limit what a job reads per second."),
     "ui": _Entry("ui:ui_command", "Serve pages about streams for the browser."),
     "top": _Entry("top:top_command", "Show rates and lag live in the terminal."),
     "lag": _Entry("lag:lag_command", "Show the lag of pipelines and groups."),

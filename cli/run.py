@@ -29,6 +29,7 @@ from streamfactory.cli.parameters import (
     log_format_option,
     overrides_of,
 )
+from streamfactory.cli.pausing import paused_line
 from streamfactory.cli.printing import JsonPrinter
 from streamfactory.cli.results import count
 from streamfactory.cli.status import Status
@@ -39,6 +40,8 @@ from streamfactory.cli.ui_endpoint import (
 )
 from streamfactory.spark.pipelines.detection import pipeline_path
 from streamfactory.spi import PermanentError, StreamError
+from streamfactory.wiring.controls.states import pipeline_job
+from streamfactory.wiring.core.plain import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -349,6 +352,7 @@ def _document(outcome: Outcome) -> dict[str, Any]:
         "offsets": {} if last is None else last.offsets,
         "lag": {} if last is None else last.lag,
         "watermark": None if last is None else last.watermark,
+        "pause": plain(outcome.pause),
         "error": outcome.failure,
     }
 
@@ -372,5 +376,7 @@ def _end_lines(pipelines: Sequence[dict[str, Any]]) -> Iterator[str]:
             yield f"  expectation {name}: {count(rows, 'row')} did not fulfil it"
         if one["error"] is not None:
             yield f"  error: {one['error']}"
+        elif one["pause"] is not None:
+            yield f"  {paused_line(pipeline_job(one['pipeline']), one['pause'])}"
         elif not one["complete"]:
             yield "  stopped before the end: the same command continues from there"

@@ -39,6 +39,10 @@ class Arrangement:
     """Where commits of the sink are recorded; None if they are not."""
     source: str | None = None
     """The source's id within its pipeline."""
+    job: str | None = None
+    """The job of the pipeline, whose rate the source follows."""
+    controls: str | None = None
+    """The folder of the states of jobs, on the driver."""
 
     @property
     def draining(self) -> bool:
@@ -58,6 +62,8 @@ class Arrangement:
             "streaming": self.streaming,
             "ledger": None if self.ledger is None else asdict(self.ledger),
             "source": self.source,
+            "job": self.job,
+            "controls": self.controls,
         }
         return {**more, OPTION: json.dumps(plain)}
 
@@ -87,4 +93,6 @@ class Arrangement:
             plain["streaming"],
             ledger,
             plain["source"],
+            plain["job"],
+            plain["controls"],
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -25,7 +27,10 @@ from streamfactory.spark.versions import (
 from streamfactory.spark.workers import prepare_worker
 from streamfactory.spi import SchemaMismatch
 from streamfactory.wiring.config.settled import load_plugins
+from streamfactory.wiring.controls.control import Control
+from streamfactory.wiring.controls.states import Controls
 from streamfactory.wiring.core.guard import log
+from streamfactory.wiring.core.throttle import Throttle
 from streamfactory.wiring.microbatch import (
     BatchOffset,
     Planner,
@@ -193,10 +198,19 @@ class _Reading(Shipped):
             self._source = open_source(configured, aside=False, opening=self._opening)
             check_shared(self._source)
             self._check_schema(self._source.schema)
+            self._follow_rate(self._source)
             self._planner = Planner(self._source)
             if self._arranged is not None and self._arranged.available_now:
                 self._planner.prepare_for_available_now()
         return self._planner
+
+    def _follow_rate(self, source: Source) -> None:
+        """Limit batches by the rate that users ask of the pipeline."""
+        arranged = self._arranged
+        if arranged is None or arranged.job is None or arranged.controls is None:
+            return
+        control = Control(arranged.job, Controls(Path(arranged.controls)))
+        source.throttle = Throttle(partial(control.rate, source.rate), source.clock)
 
     def _partitions(self, ranges: Sequence[Range]) -> Sequence[InputPartition]:
         assert self._source is not None  # it has planned them

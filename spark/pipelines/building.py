@@ -46,6 +46,7 @@ from streamfactory.spark.pipelines.tables import write_table
 from streamfactory.spark.pipelines.trees import unsupported
 from streamfactory.spark.versions import ADMISSION
 from streamfactory.spi import Problem
+from streamfactory.wiring.controls.states import Controls, pipeline_job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -235,7 +236,12 @@ class Building:
     def _read(self, source: Source, start: Mapping[str, str]) -> DataFrame:
         stream = stream_of(self._pipeline, source).with_overrides(start)
         options = Arrangement(
-            stream, self._drain, available_now=self.pins_end, source=source.id
+            stream,
+            self._drain,
+            available_now=self.pins_end,
+            source=source.id,
+            job=pipeline_job(self._pipeline.name),
+            controls=str(Controls().folder),
         ).to_options()
         return self._spark.readStream.format(FORMAT).options(**options).load()
 

@@ -17,6 +17,8 @@ from streamfactory.spark.pipelines.hooks import HookFailed
 from streamfactory.spark.pipelines.progress import Batch, batch_of
 from streamfactory.spark.pipelines.tracing import PipelineTracer
 from streamfactory.spi import Partition, Position, StreamError
+from streamfactory.wiring.controls.control import Control
+from streamfactory.wiring.controls.states import pipeline_job
 from streamfactory.wiring.core.defects import with_code
 from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.metrics.registry import registry
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from streamfactory.spark.pipelines.preparing import Prepared, Way
     from streamfactory.spark.pipelines.progress import Read
     from streamfactory.wiring.config.settled import Configured
+    from streamfactory.wiring.controls.states import Pause
 
 _POOL: Final = "spark.scheduler.pool"
 """With a pool for each, pipelines share Spark fairly."""
@@ -66,6 +69,8 @@ class Outcome:
     """Whether it runs until it is stopped."""
     stopped: bool = False
     """Whether it was stopped before it was complete."""
+    pause: Pause | None = None
+    """Why it waited when it was stopped, or did not begin."""
     failure: str | None = None
     """Why it failed; None if it did not."""
 
@@ -104,11 +109,15 @@ class _Run:
     prepared: Prepared
     on_batch: Callable[[Batch], None]
     outcome: Outcome
+    control: Control
     listener: _Listener = field(default_factory=_Listener)
     query: StreamingQuery | None = None
-    began: float = 0.0
+    """None before the start, and while the pipeline is paused."""
+    began: float = field(default_factory=time.monotonic)
     idle: int = 0
     draining: bool = False
+    pausing: bool = False
+    """Whether it is draining because of a pause: it waits then, instead of ending."""
     silent: bool = False
     """Whether the query has sent its last event."""
     ended: bool = False
@@ -118,10 +127,19 @@ class _Run:
     def __post_init__(self) -> None:
         self.tally = PipelineTally(self.outcome.pipeline)
         self.tracer = PipelineTracer(self.prepared)
+        registry.track(self, self.tally)
 
     # --- start ------------------------------------------------------------------
 
-    def start(self) -> None:
+    def begin(self) -> None:
+        """Start the query. If the pipeline is paused, wait; or end, if it would end."""
+        pause = self.control.pause
+        if pause is None:
+            self._start()
+        elif not self.outcome.endless:  # a scheduler's runs must not pile up
+            self.drain(stopped=True)
+
+    def _start(self) -> None:
         """Start the query, which runs in Spark's threads."""
         prepared = self.prepared
         pipeline, session = prepared.pipeline, prepared.session
@@ -129,6 +147,7 @@ class _Run:
         interval = trigger.millis or _ROUND_MILLIS
         rounds = 0 if trigger.millis else interval
         session.conf.set("spark.sql.streaming.noDataProgressEventInterval", str(rounds))
+        self.listener, self.silent = _Listener(), False
         session.streams.addListener(self.listener)
         writer = prepared.building.writer(prepared.checkpoint)
         writer = writer.queryName(pipeline.name)
@@ -138,8 +157,6 @@ class _Run:
         else:
             period = f"{trigger.millis or 0} milliseconds"
             writer = writer.trigger(processingTime=period)
-        self.began = time.monotonic()
-        registry.track(self, self.tally)
         context: Any = session.sparkContext
         before = context.getLocalProperty(_POOL)
         context.setLocalProperty(_POOL, pipeline.name)  # the query's thread inherits it
@@ -154,29 +171,44 @@ class _Run:
     # --- while it runs ----------------------------------------------------------
 
     def look(self) -> None:
-        """Process events, and detect the end of the query."""
-        if self.ended or self.query is None:
+        """Process events, and detect the end of the query, a pause, and its end."""
+        if self.ended:
+            return
+        if self.query is None:
+            if self.control.pause is None:
+                self._start()
             return
         active = self.query.isActive
         self._process_events()
         if not active:
             self._conclude()
+        elif not self.draining and self.control.pause is not None:
+            self.draining = self.pausing = True
+            self.prepared.drain.touch()
         elif self.draining and not self.query.status["isTriggerActive"]:
             # The source plans no further rows, so stopping between rounds loses
             # nothing.
             self.query.stop()
 
     def drain(self, *, stopped: bool) -> None:
-        """Finish the current batch, and plan no further rows."""
-        if not self.draining and not self.ended:
-            self.draining = True
-            self.outcome.stopped = stopped
+        """Finish the current batch, plan no further rows, and end."""
+        if self.ended or (self.draining and not (self.pausing and stopped)):
+            return
+        self.draining, self.pausing = True, False
+        self.outcome.stopped = stopped
+        if self.query is None:
+            self._finish(None)
+        else:
             self.prepared.drain.touch()
 
     def kill(self) -> None:
         """Stop immediately; the next run repeats what was not committed."""
-        if self.query is not None and not self.ended:
-            self.outcome.stopped = True
+        if self.ended:
+            return
+        self.outcome.stopped, self.pausing = True, False
+        if self.query is None:
+            self._finish(None)
+        else:
             self.query.stop()
             self._conclude()
 
@@ -295,7 +327,18 @@ class _Run:
         failure = None
         if error is not None:
             failure = self.prepared.building.failure or describe_failure(error)
-        self._finish(failure)
+        if self.pausing and failure is None and self.outcome.failure is None:
+            self._suspend()
+        else:
+            self._finish(failure)
+
+    def _suspend(self) -> None:
+        """Wait for the end of a pause, without a query."""
+        self._publish_end()
+        self.tally.ended(failed=False)
+        self.prepared.session.streams.removeListener(self.listener)
+        self.prepared.drain.unlink()
+        self.query, self.draining, self.pausing = None, False, False
 
     def _publish_end(self) -> None:
         """Commit the last batch to ``progress.group``.
@@ -314,6 +357,8 @@ class _Run:
 
     def _finish(self, failure: str | None) -> None:
         self.ended = True
+        if self.query is None:
+            self.outcome.pause = self.control.pause
         self._publish_end()
         self.outcome.seconds = time.monotonic() - self.began
         self.outcome.failure = self.outcome.failure or failure
@@ -359,6 +404,7 @@ def run_prepared(
                 ways=tuple(one.ways),
                 endless=one.pipeline.trigger.millis is not None,
             ),
+            Control(pipeline_job(one.pipeline.name)),
         )
         for one in prepared
     ]
@@ -367,7 +413,7 @@ def run_prepared(
         for run in runs:
             stack.callback(run.kill)
         for run in runs:
-            run.start()
+            run.begin()
         waiting = deque(runs)
         while waiting:
             run = waiting.popleft()

@@ -218,6 +218,39 @@ def test_enough_offsets_do_not_wait(topic: Topic) -> None:
     assert spans(planner.ranges(end, planner.latest(end))) == [(0, 0, 10)]
 
 
+def test_a_rate_allows_the_offsets_of_the_time_between_two_triggers(
+    topic: Topic,
+) -> None:
+    topic.create(2)
+    topic.write(9000)
+    topic.write(1000, partition=1)
+    planner = topic.planner(**EARLIEST, **{"max.rows.per.second": "100"})
+    at = planner.latest(planner.initial(), limited=False)
+    taken = 0
+    for trigger in (10, 10, 1, 10):
+        topic.clock.wait(threading.Event(), trigger)
+        end = planner.latest(at, limited=False)
+        ranges = spans(planner.ranges(at, end))
+        taken += sum(last - first for _, first, last in ranges)
+        at = end
+    assert 2900 <= taken <= 3100 + 100
+    # Faster triggers than the rate allows wait.
+    assert planner.latest(at) == at
+
+
+def test_a_rate_saves_nothing_up_while_there_is_nothing_to_read(topic: Topic) -> None:
+    topic.create()
+    planner = topic.planner(**EARLIEST, **{"max.rows.per.second": "100"})
+    at = planner.latest(planner.initial())
+    for _ in range(100):
+        topic.clock.wait(threading.Event(), 1)
+        assert planner.latest(at) == at
+    topic.write(1000)
+    topic.clock.wait(threading.Event(), 1)
+    [(_, first, last)] = spans(planner.ranges(at, planner.latest(at)))
+    assert (first, 90 < last < 120) == (0, True)
+
+
 # --- available now --------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""Limits of a micro-batch: maximum and minimum offsets, and the maximum delay."""
+"""Limits of a micro-batch: maximum and minimum offsets, maximum delay, and a rate."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from streamfactory.spi import Partition, StreamConfig
     from streamfactory.wiring.core.clock import Clock
+    from streamfactory.wiring.core.throttle import Throttle
 
 _EMPTY: Final = 10.0
 """Minimum seconds between the last batch and one without messages. It moves the
@@ -22,15 +23,33 @@ class Admission:
         config: With ``maxOffsetsPerTrigger``, ``minOffsetsPerTrigger`` and
             ``maxTriggerDelay``.
         clock: The clock.
+        throttle: Limits offsets per second; None without a limit.
     """
 
-    def __init__(self, config: StreamConfig, clock: Clock) -> None:
+    def __init__(
+        self, config: StreamConfig, clock: Clock, throttle: Throttle | None = None
+    ) -> None:
         self._max_offsets: int | None = config.get("maxOffsetsPerTrigger")
         self._min_offsets: int | None = config.get("minOffsetsPerTrigger")
         self._patience: float = config["maxTriggerDelay"] / 1000
         self._clock = clock
         self._since = clock.now()
         """Time of this driver's last batch."""
+        self._throttle = throttle
+        self._looked = clock.now()
+        self._elapsed = 1.0
+        """Seconds between the last two looks: a rate allows so many seconds' offsets
+        at once."""
+
+    def look(self) -> None:
+        """Record a look for new offsets, with which each trigger begins."""
+        now = self._clock.now()
+        self._elapsed, self._looked = max(1.0, now - self._looked), now
+
+    @property
+    def rated(self) -> bool:
+        """Whether a rate applies now."""
+        return self._throttle is not None and self._throttle.rate.rows is not None
 
     @property
     def limits(self) -> bool:
@@ -38,7 +57,9 @@ class Admission:
         return self._max_offsets is not None or self._min_offsets is not None
 
     def waits(self, waiting: int) -> bool:
-        """Whether to wait for more offsets than are available."""
+        """Whether to wait: for more offsets than are available, or for the rate."""
+        if self._throttle is not None and self._throttle.delay() > 0:
+            return True
         if self._min_offsets is None or waiting >= self._min_offsets:
             return False
         return self._clock.now() - self._since < self._patience
@@ -57,12 +78,20 @@ class Admission:
         In proportion to the backlog, rounded down, but at least one per partition with
         a backlog, so the sum may slightly exceed the limit.
         """
-        total = sum(backlog.values())
-        if self._max_offsets is None or total <= self._max_offsets:
-            return dict(backlog)
-        return {
-            partition: min(size, max(1, self._max_offsets * size // total))
-            if size
-            else 0
-            for partition, size in backlog.items()
-        }
+        total, most = sum(backlog.values()), self._most()
+        shares = dict(backlog)
+        if most is not None and total > most:
+            shares = {
+                partition: min(size, max(1, most * size // total)) if size else 0
+                for partition, size in backlog.items()
+            }
+        if self._throttle is not None:
+            self._throttle.took(sum(shares.values()), 0)
+        return shares
+
+    def _most(self) -> int | None:
+        rate = None if self._throttle is None else self._throttle.rate.rows
+        if rate is None:
+            return self._max_offsets
+        allowed = max(1, int(rate * self._elapsed))
+        return allowed if self._max_offsets is None else min(allowed, self._max_offsets)

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("streamfactory")
 
 _ENDS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
-_LIMITS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_LIMITS: Final = (
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "max.rows.per.second",
+)
 _STARTS: Final = (
     "startingTimestamp",
     "startingOffsetsByTimestamp",

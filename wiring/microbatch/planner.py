@@ -57,7 +57,9 @@ class Planner:
         self._source = source
         self._config = source.config
         self._metadata = source.metadata
-        self._admission = admission or Admission(source.config, source.clock)
+        self._admission = admission or Admission(
+            source.config, source.clock, source.throttle
+        )
         self._policy = LossPolicy.of(source.config)
         self._available_now = False
         self._draining = False
@@ -188,6 +190,8 @@ class Planner:
         """
         known = _known(start)
         self._metadata.check_position(known, "the offset")
+        self._admission.look()
+        limited = limited or self._admission.rated
         infos = self._metadata.partitions(known=known)
         asked = start, limited, infos
         if asked == self._caught_up:

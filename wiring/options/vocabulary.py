@@ -321,15 +321,15 @@ _FRAMEWORK: Final = (
     ),
     Option(
         "max.rows.per.second",
-        "Maximum rows that a reader, or all partitions of a copy, read per second. On "
-        "Spark use maxOffsetsPerTrigger with a trigger's period.",
+        "Maximum rows that a reader, a copy or a Spark query, where it is offsets, "
+        "reads per second.",
         INTEGER,
         minimum=1,
-        applies=frozenset({"read"}),
+        applies=READ,
     ),
     Option(
         "max.bytes.per.second",
-        "The same in bytes.",
+        "The same in bytes; not on Spark.",
         SIZE,
         minimum=1,
         applies=frozenset({"read"}),

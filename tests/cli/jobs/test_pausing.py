@@ -180,7 +180,7 @@ def test_limits_are_kept_with_a_pause_and_refused_for_pipelines(
     assert streamfactory("limit", JOB, "--none", "--json").json["rate"] is not None
     assert streamfactory("limit", JOB, "--default", "--json").json["rate"] is None
     for arguments in (
-        ("limit", "pipeline/p", "--rows", "1"),
+        ("limit", "pipeline/p", "--bytes", "1"),
         ("limit", JOB, "--rows", "0"),
         ("limit", JOB, "--bytes", "0"),
         ("limit", JOB, "--bytes", "many"),
