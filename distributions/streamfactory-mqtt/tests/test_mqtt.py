@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import streamfactory
+from streamfactory import spi
 from streamfactory.spi import (
     ConfigError,
     ConnectionFailed,
@@ -21,10 +22,12 @@ from streamfactory.spi import (
     PermanentError,
     SchemaMismatch,
 )
+from streamfactory.wiring.config.loading import load
 
 from streamfactory_mqtt.harness import DENIED, MqttHarness, connected, session_of
 from streamfactory_mqtt.options import filter_problem
-from streamfactory_mqtt.session import session_name
+from streamfactory_mqtt.positions import Positions
+from streamfactory_mqtt.session import Entry, Session, session_name, subscription
 
 KEPT = {"incarnation": "a", "acknowledged": 0, "unused": 0}
 
@@ -154,6 +157,46 @@ def test_a_session_keeps_messages_between_two_readers(
     again = read_at_once(given, lambda: publish(port, topic, b"4"), 3)
     assert [row["value"] for row in first + again] == [b"1", b"2", b"3", b"4"]
     assert [row["_offset"] for row in first + again] == [0, 1, 2, 3]
+
+
+def test_what_was_sent_and_not_stored_is_read_after_several_crashes(
+    port: int, given: dict[str, str]
+) -> None:
+    """A reader that stored some messages crashes before it acknowledges any of them,
+    with others on their way."""
+    given["stream.mqtt.acknowledge"] = "stored"
+    config = load(given, "read").config
+    partition = spi.Partition(config.topic, 0)
+    topic = f"{config.topic}/a/temperature"
+
+    def run(start: int, more: int, count: int, stored: int) -> tuple[int, list[bytes]]:
+        """Read so many messages, and crash; where to continue, and what is stored."""
+        positions = Positions(config, [session_name(subscription(config, partition))])
+        positions.open(clean=True)
+        session = Session(config, partition, positions)
+        session.start()
+        publish(port, topic, *(b"%d" % n for n in range(sent[0], sent[0] + more)))
+        sent[0] += more
+        entries: list[Entry] = []
+        limits, deadline = spi.FetchLimits(1000, 2**20, 0.2), time.monotonic() + 30
+        while len(entries) < count and time.monotonic() < deadline:
+            entries = list(session.take(start, limits, lambda: False).entries)
+        if not acknowledged:
+            incarnation = session.state()[0]
+            session.acknowledge(entries[stored - 1].offset + 1, incarnation)
+            acknowledged.append(True)
+        session.close()
+        positions.close()
+        kept = entries[:stored]
+        return kept[-1].offset + 1, [entry.payload for entry in kept]
+
+    sent, acknowledged, found = [0], list[bool](), list[bytes]()
+    at = 0
+    # The first one acknowledges; each of the others reads what the one before left.
+    for more, count, stored in ((10, 10, 4), (10, 16, 9), (10, 17, 3), (5, 19, 19)):
+        at, read = run(at, more, count, stored)
+        found += read
+    assert found == [b"%d" % n for n in range(sent[0])]
 
 
 def test_a_lost_session_is_another_incarnation(

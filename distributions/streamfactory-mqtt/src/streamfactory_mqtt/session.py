@@ -60,7 +60,8 @@ class Session(Client):
 
     Messages that the broker delivers again have the flag DUP: they are those from the
     last acknowledged one on, in the same order, and get the same offsets. One without
-    the flag was never delivered; it gets an offset that none had.
+    the flag was never delivered; it gets the next offset, and where messages are
+    acknowledged as they arrive, one that none had.
 
     Args:
         config: The stream's configuration.
@@ -89,14 +90,19 @@ class Session(Client):
         self._is_kept = kept.unused > 0
         self._incarnation = kept.incarnation
         self._acknowledged = self._next = kept.acknowledged
-        self._unused = kept.unused
-        """Where the first message goes that was never delivered; 0 once it did."""
+        self._limit = kept.unused
+        """No message at or after this offset was handed out before."""
+        self._unused = 0 if self._stored else kept.unused
+        """Where the first message goes that was never delivered; 0 once it did. There
+        is no gap before it where messages are acknowledged later: delivered again,
+        they are numbered without one, and some would get offsets that are stored."""
         self._entries: list[Entry] = []
         self._bytes = 0
         self._waiting: set[int] = set()
         """Identifiers of the entries, where they are acknowledged later."""
-        self._released: set[int] = set()
-        """Identifiers of acknowledged messages, which a broker may not know yet."""
+        self._released: dict[int, None] = {}
+        """Identifiers of acknowledged messages, which a broker may not know yet: the
+        last ones, as many as it sends without one. It uses identifiers again."""
         self._losses: list[spi.Loss] = []
         self._is_full = False
         """Whether messages are refused until the broker delivers them again."""
@@ -123,7 +129,7 @@ class Session(Client):
             if not session_present and self._is_kept:
                 # What was not acknowledged is lost with the session.
                 self._incarnation, self._is_kept = uuid.uuid4().hex, False
-                self._acknowledged = self._next = self._unused = 0
+                self._acknowledged = self._next = self._unused = self._limit = 0
                 self._entries, self._bytes = [], 0
                 self._released.clear()
                 self._waiting.clear()
@@ -189,7 +195,7 @@ class Session(Client):
         """
         self._settle()
         with self._lock:
-            limit = max(self._unused, self._next)
+            limit = max(self._limit, self._next)
             is_new = self._acknowledged < offset <= limit
             if not self._stored or not is_new or incarnation != self._incarnation:
                 return
@@ -221,7 +227,7 @@ class Session(Client):
         with self._lock:
             # What comes from now on in this mode is delivered again.
             self._is_finished = self._stored
-            unused = max(self._next, self._unused)
+            unused = max(self._next, self._limit)
             first = self._acknowledged if self._stored else unused
             kept = Kept(self._incarnation, first, unused)
         if self._is_kept and self.is_connected:
@@ -313,7 +319,7 @@ class Session(Client):
             self._lock.notify_all()
             return False
         if not message.dup:
-            self._released.discard(message.mid)
+            self._released.pop(message.mid, None)
             return True
         if message.mid in self._released:
             self._release(message.mid)  # the acknowledgement was lost
@@ -321,7 +327,10 @@ class Session(Client):
         return message.mid not in self._waiting
 
     def _release(self, mid: int) -> None:
-        self._released.add(mid)
+        self._released.pop(mid, None)
+        self._released[mid] = None
+        if len(self._released) > self._window:
+            del self._released[next(iter(self._released))]
         self._waiting.discard(mid)
         self.paho.ack(mid, 1)
 
