@@ -20,6 +20,7 @@ from streamfactory.transfer.copies import open_copy
 from streamfactory.wiring.config.configure import configure, inspect
 from streamfactory.wiring.config.definition import from_mapping
 from streamfactory.wiring.config.loading import load
+from streamfactory.wiring.controls.control import Control
 from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.streams.opening import open_sink
 
@@ -163,7 +164,7 @@ def test_the_end_of_a_pipeline_is_reported_though_spark_asks_for_nothing_more(
     outcome = Outcome("p", last=batch_at({name: {"0": 5, "1": 7}}))
     pipeline = SimpleNamespace(name="p")
     prepared: Any = SimpleNamespace(pipeline=pipeline, sources={"input": source})
-    _Run(prepared, lambda _: None, outcome)._publish_end()
+    _Run(prepared, lambda _: None, outcome, Control("pipeline/p"))._publish_end()
     assert committed(topics, name, 2) == [5, 7]
 
 

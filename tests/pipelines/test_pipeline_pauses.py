@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.pipelines.conftest import SINK
 
@@ -28,7 +28,7 @@ JOB = "pipeline/p"
 
 
 def until(condition: Callable[[], object], shown: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline, shown()
         time.sleep(0.05)
@@ -52,12 +52,15 @@ def test_pipeline_waits_without_a_query_and_continues(
     stop = threading.Event()
     found: list[Outcome] = []
     pipelines = Pipelines([path], Overrides())
-    runs = threading.Thread(
-        target=lambda: found.extend(
-            pipelines.run(spark, stop, on_batch=works.batches.append)
-        ),
-        daemon=True,
-    )
+
+    def run() -> None:
+        jvm: Any = spark._jvm
+        # Spark looks a data source up in the active session of the thread.
+        active = jvm.org.apache.spark.sql.classic.SparkSession
+        active.setActiveSession(spark._jsparkSession)
+        found.extend(pipelines.run(spark, stop, on_batch=works.batches.append))
+
+    runs = threading.Thread(target=run, daemon=True)
     runs.start()
 
     def shown() -> object:
