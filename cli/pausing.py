@@ -49,11 +49,9 @@ def pause_command(printer: Printer, *, name: str, why: str) -> Status:
     the processes of the job have to use the same one.
     """
     controls, job = Controls(), job_of(name)
-    state = controls.read(job)
-    if state.pause is None:
-        who = f"{getpass.getuser()}@{socket.gethostname()}"
-        now = moment(datetime.now(UTC)) or ""
-        controls.write(job, replace(state, pause=Pause(now, who, why)))
+    who = f"{getpass.getuser()}@{socket.gethostname()}"
+    pause = Pause(moment(datetime.now(UTC)) or "", who, why)
+    controls.change(job, lambda state: replace(state, pause=state.pause or pause))
     _show(printer, controls, job)
     return Status.FINE
 
@@ -68,7 +66,7 @@ def resume_command(printer: Printer, *, name: str) -> Status:
     NAME is as of pause. A job that waits continues within a second, where it stopped.
     """
     controls, job = Controls(), job_of(name)
-    controls.write(job, replace(controls.read(job), pause=None))
+    controls.change(job, lambda state: replace(state, pause=None))
     _show(printer, controls, job)
     return Status.FINE
 
@@ -105,12 +103,11 @@ def limit_command(
     if (rows is not None or size is not None) + unlimited + forgets > 1:
         msg = "give one of a rate, --none and --default."
         raise click.UsageError(msg)
-    state = controls.read(job)
     if forgets:
-        controls.write(job, replace(state, rate=None))
+        controls.change(job, lambda state: replace(state, rate=None))
     elif unlimited or rows is not None or size is not None:
         rate = Rate(rows, None if size is None else _bytes(size))
-        controls.write(job, replace(state, rate=rate))
+        controls.change(job, lambda state: replace(state, rate=rate))
     _show(printer, controls, job)
     return Status.FINE
 

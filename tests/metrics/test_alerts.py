@@ -295,14 +295,14 @@ def record_a_pause(folder: Path) -> Recording:
     control = Control("copy/a/b", controls)
     found.minute()
     found.expect()
-    controls.write("copy/a/b", JobState(Pause("2026-11-29", "ann", "")))
+    controls.change("copy/a/b", lambda _: JobState(Pause("2026-11-29", "ann", "")))
     wait_for(control, paused=True)
     for minute in range(62):
         found.minute()
         if minute == 30:
             found.expect()
     found.expect("StreamfactoryPaused")
-    controls.write("copy/a/b", JobState())
+    controls.change("copy/a/b", lambda _: JobState())
     wait_for(control, paused=False)
     found.minute()
     found.expect()

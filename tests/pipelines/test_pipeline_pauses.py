@@ -48,7 +48,7 @@ def test_pipeline_waits_without_a_query_and_continues(
     rows, out = works.topic("in"), works.topic("out")
     rows.write(id=[0, 1])
     path, controls = works.pipeline(SINK, trigger="100ms"), Controls()
-    controls.write(JOB, JobState(PAUSE))
+    controls.change(JOB, lambda _: JobState(PAUSE))
     stop = threading.Event()
     found: list[Outcome] = []
     pipelines = Pipelines([path], Overrides())
@@ -71,14 +71,14 @@ def test_pipeline_waits_without_a_query_and_continues(
         until((works.folder / "checkpoints" / "p").exists, shown)
         time.sleep(1)
         assert works.batches == []  # paused from the start
-        controls.write(JOB, JobState())
+        controls.change(JOB, lambda _: JobState())
         until(lambda: ids(out) == [0, 1] or found, shown)
-        controls.write(JOB, JobState(PAUSE))
+        controls.change(JOB, lambda _: JobState(PAUSE))
         until(lambda: not spark.streams.active and works.batches, shown)
         rows.write(id=[2, 3])
         time.sleep(1)
         assert ids(out) == [0, 1]
-        controls.write(JOB, JobState())
+        controls.change(JOB, lambda _: JobState())
         until(lambda: ids(out) == [0, 1, 2, 3] or found, shown)
     finally:
         stop.set()
@@ -88,10 +88,10 @@ def test_pipeline_waits_without_a_query_and_continues(
     assert sum(batch.rows for batch in works.batches) == outcome.rows
     assert len({batch.batch for batch in works.batches}) == len(works.batches)
     # A run that would end by itself does not begin, and begins after it.
-    controls.write(JOB, JobState(PAUSE))
+    controls.change(JOB, lambda _: JobState(PAUSE))
     rows.write(id=[4])
     [paused] = works.run(spark, path, pace="once")
     assert (paused.complete, paused.pause, paused.batches) == (False, PAUSE, 0)
-    controls.write(JOB, JobState())
+    controls.change(JOB, lambda _: JobState())
     works.succeed(spark, path, pace="once")
     assert ids(out) == [0, 1, 2, 3, 4]

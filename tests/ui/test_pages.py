@@ -253,8 +253,10 @@ stream = "clicks"
         assert shown in text
     assert "paused" not in text
     why = "<img src=x> full\x1b[2J"
-    controls.write("pipeline/rich", JobState(Pause("2026-11-29", "ann", why)))
-    controls.write("copy/a/b", JobState(Pause("2026-11-30", "tom", "")))
+    controls.change(
+        "pipeline/rich", lambda _: JobState(Pause("2026-11-29", "ann", why))
+    )
+    controls.change("copy/a/b", lambda _: JobState(Pause("2026-11-30", "tom", "")))
     browser = serve()  # another server: answers are kept for a while
     text = browser.get("/pipeline", name="rich").text
     assert_harmless(text)

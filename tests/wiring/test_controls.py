@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -36,14 +38,14 @@ def test_states_are_read_as_written(tmp_path: Path) -> None:
     assert controls.all() == {}
     for job in JOBS:
         assert controls.read(job) == JobState()
-        controls.write(job, JobState(PAUSE, Rate(bytes=7)))
+        controls.change(job, lambda _: JobState(PAUSE, Rate(bytes=7)))
         assert controls.path(job).parent == controls.folder
     assert controls.all() == {
         job: JobState(PAUSE, Rate(bytes=7)) for job in sorted(JOBS)
     }
     assert len(list(controls.folder.iterdir())) == len(JOBS)
-    controls.write(JOBS[0], JobState())
-    controls.write(JOBS[0], JobState())
+    controls.change(JOBS[0], lambda _: JobState())
+    controls.change(JOBS[0], lambda _: JobState())
     assert controls.read(JOBS[0]) == JobState()
     assert list(controls.all()) == sorted(JOBS[1:])
 
@@ -76,7 +78,7 @@ def test_folder_is_beside_the_catalogue_or_named(
 )
 def test_what_is_no_state_is_refused(change: dict[str, object], tmp_path: Path) -> None:
     controls = Controls(tmp_path)
-    controls.write("copy/a/b", JobState(PAUSE))
+    controls.change("copy/a/b", lambda _: JobState(PAUSE))
     path = controls.path("copy/a/b")
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(ConfigError, match=path.name):
@@ -96,7 +98,9 @@ def test_what_is_no_document_is_refused(text: str, tmp_path: Path) -> None:
 def test_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageFailed, match="STREAMFACTORY_CONTROLS"):
-        Controls(tmp_path / "file" / "controls").write("copy/a", JobState(PAUSE))
+        Controls(tmp_path / "file" / "controls").change(
+            "copy/a", lambda _: JobState(PAUSE)
+        )
 
 
 def test_job_follows_its_state_whatever_happens_to_the_file(tmp_path: Path) -> None:
@@ -104,14 +108,16 @@ def test_job_follows_its_state_whatever_happens_to_the_file(tmp_path: Path) -> N
     control = Control("copy/a/b", controls)
     wait_for(control, None)
     assert paused_by_metric("copy/a/b") == 0
-    controls.write("copy/a/b", JobState(PAUSE, Rate(rows=5)))
+    controls.change("copy/a/b", lambda _: JobState(PAUSE, Rate(rows=5)))
     wait_for(control, PAUSE)
     assert control.rate(Rate(rows=1)) == Rate(rows=5)
     assert paused_by_metric("copy/a/b") == 1
     controls.path("copy/a/b").write_text("{")
     time.sleep(0.3)
     wait_for(control, PAUSE)
-    controls.write("copy/a/b", JobState())
+    with pytest.raises(ConfigError, match="delete it"):
+        controls.change("copy/a/b", lambda _: JobState())
+    controls.path("copy/a/b").unlink()
     wait_for(control, None)
     assert control.rate(Rate(rows=1)) == Rate(rows=1)
 
@@ -126,3 +132,15 @@ def wait_for(control: Control, pause: Pause | None) -> None:
 def test_jobs_of_copies_are_their_writer_ids() -> None:
     assert copy_job("copy/a/b") == "copy/a/b"
     assert copy_job("mine") == "copy/mine"
+
+
+def test_changes_at_the_same_time_are_all_made(tmp_path: Path) -> None:
+    controls = Controls(tmp_path / "controls")
+
+    def count(state: JobState) -> JobState:
+        rows = 1 if state.rate is None else (state.rate.rows or 0) + 1
+        return replace(state, rate=Rate(rows=rows))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: controls.change("copy/a/b", count), range(80)))
+    assert controls.read("copy/a/b").rate == Rate(rows=80)

@@ -63,9 +63,9 @@ Of seeds 13 and 14 fourteen were not noticed, of which the new case notices two:
 without a count of partitions, and a claim of a topic that is not there. The others are
 ids beyond those with an offset (three), the limit of values of a server that does not
 tell its own (two), times by ids before 2001 (two), a retry of the client's own, a
-server that does not answer, a creation that fails between two keys, a user who may not see settings, and an
-incarnation that is reported one fetch late. Most of them need a server or a user that
-the harness does not have.
+server that does not answer, a creation that fails between two keys, a user who may not
+see settings, and an incarnation that is reported one fetch late. Most of them need a
+server or a user that the harness does not have.
 """
 BACKENDS: Final = Path(__file__).parents[2] / "examples" / "backends"
 

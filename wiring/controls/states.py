@@ -6,6 +6,7 @@ A job is a pipeline, a copy or a spool, by its name: ``pipeline/NAME``,
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -23,7 +24,7 @@ from streamfactory.wiring.core.shown import printable
 from streamfactory.wiring.core.throttle import Rate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 ENVIRONMENT: Final = "STREAMFACTORY_CONTROLS"
 FOLDER: Final = "controls"
@@ -112,27 +113,38 @@ class Controls:
             return {}
         return dict(sorted(_parsed(path) for path in self.folder.glob("[!.]*.json")))
 
-    def write(self, job: str, state: JobState) -> None:
-        """Replace the state of a job, durably.
+    def change(self, job: str, update: Callable[[JobState], JobState]) -> JobState:
+        """Replace the state of a job, durably; returns it.
+
+        Args:
+            job: Its name.
+            update: Returns the state that follows another one. No other change comes
+                between.
 
         Raises:
+            ConfigError: config; its file cannot be read.
             StorageFailed: permanent; the state is as it was.
         """
         path = self.path(job)
         try:
-            if state != JobState():
-                make_folder(self.folder)
-                replace_file(path, _text(job, state).encode())
-            elif os.path.lexists(path):
-                path.unlink()
-            else:
-                return
-            sync_folder(self.folder)
+            make_folder(self.folder)
+            descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)  # for the time of a small file
+                state = update(self.read(job))
+                if state != JobState():
+                    replace_file(path, _text(job, state).encode())
+                else:
+                    path.unlink(missing_ok=True)
+                sync_folder(self.folder)
+            finally:
+                os.close(descriptor)
         except OSError as error:
             msg = f"the state of job {job!r} cannot be saved in {self.folder}: "
             msg += error.strerror or str(error)
             remedy = f"set {ENVIRONMENT} to a folder that can be written, also for the "
             raise StorageFailed(msg, remedy=remedy + "processes of the jobs") from error
+        return state
 
 
 def _text(job: str, state: JobState) -> str:
