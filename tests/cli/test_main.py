@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,7 +18,6 @@ from streamfactory import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.proving.commands import Outcome
 
@@ -151,11 +151,12 @@ def test_failed_operation_ends_with_status_1(
 def test_unknown_stream_ends_with_status_2(
     streamfactory: Callable[..., Outcome],
 ) -> None:
+    folder = Path("configs/streams").absolute()
     outcome = streamfactory("schema", "clicks")
     assert outcome.status == 2
     assert outcome.err == (
         "error: [unknown_stream] "
-        "no stream is named 'clicks'; the folder configs/streams does not "
+        f"no stream is named 'clicks'; the folder {folder} does not "
         "exist: set STREAMFACTORY_STREAMS to another\n"
     )
 

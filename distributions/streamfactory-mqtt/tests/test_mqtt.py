@@ -22,7 +22,6 @@ from streamfactory.spi import (
     PermanentError,
     SchemaMismatch,
 )
-from streamfactory.wiring.config.loading import load
 
 from streamfactory_mqtt.harness import DENIED, MqttHarness, connected, session_of
 from streamfactory_mqtt.options import filter_problem
@@ -165,7 +164,8 @@ def test_what_was_sent_and_not_stored_is_read_after_several_crashes(
     """A reader that stored some messages crashes before it acknowledges any of them,
     with others on their way."""
     given["stream.mqtt.acknowledge"] = "stored"
-    config = load(given, "read").config
+    with streamfactory.open(given, follow=True) as stream:
+        config = stream.config
     partition = spi.Partition(config.topic, 0)
     topic = f"{config.topic}/a/temperature"
 
