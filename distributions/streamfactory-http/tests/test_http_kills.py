@@ -79,7 +79,11 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"]))
+        length = int(self.headers["content-length"])
+        body = self.rfile.read(length)
+        if len(body) < length:  # its sender was killed: no request
+            self.close_connection = True
+            return
         key = self.headers["idempotency-key"]
         with self.server.lock:
             self.server.requests += 1
