@@ -112,6 +112,8 @@ class AuthoredGroup(GroupReader):
         self._call(lambda: self._author.commit(position))
         saved = self._call(self._author.committed)
         if saved is not None:
+            # One that was assigned again begins at its last commit.
+            self._drop(set(position) - set(saved))
             position = position.only(set(saved))
         for one in self._members.values():
             one.maker.begin_range()
@@ -224,15 +226,21 @@ class AuthoredGroup(GroupReader):
         """
         if not self._closed.is_set():
             mine = self._call(self._author.assignment)
-            for partition in set(self._members) - set(mine):
-                one = self._members.pop(partition)
-                self._counters += one.counters
-                one.close()
-            if self._waiting is not None and self._waiting[0] not in mine:
-                self._waiting = None
+            waiting = set() if self._waiting is None else {self._waiting[0]}
+            self._drop((set(self._members) | waiting) - set(mine))
             self._starts = self._call(self._author.starts)
             self._incarnations.assign(self._starts)
         return self._members
+
+    def _drop(self, partitions: set[Partition]) -> None:
+        """Forget what was read of partitions that were revoked."""
+        for partition in partitions:
+            one = self._members.pop(partition, None)
+            if one is not None:
+                self._counters += one.counters
+                one.close()
+            if self._waiting is not None and self._waiting[0] == partition:
+                self._waiting = None
 
     def _call(self, function: Callable[[], T]) -> T:
         if self._closed.is_set():
