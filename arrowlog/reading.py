@@ -7,6 +7,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from streamfactory.arrowlog.messages import envelopes, message_schema
+from streamfactory.arrowlog.values import StoresRows
 from streamfactory.spi import (
     BatchState,
     ConsumerFactory,
@@ -154,7 +155,7 @@ class LogMetadata(MetadataProvider):
         return infos
 
 
-class LogConsumerFactory(ConsumerFactory):
+class LogConsumerFactory(ConsumerFactory, StoresRows):
     """Reads the topics of one store."""
 
     @abstractmethod

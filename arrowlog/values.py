@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,10 +71,10 @@ class StoredRows(Protocol):
         """See `Log.files`."""
 
 
-@runtime_checkable
-class StoresRows(Protocol):
+class StoresRows(ABC):
     """A consumer factory whose rows are stored so."""
 
+    @abstractmethod
     def stored(self, topic: str) -> StoredRows:
         """What is stored of a topic.
 

@@ -46,13 +46,13 @@ if TYPE_CHECKING:
     from streamfactory.tables.detection import missing_table
     from streamfactory.tables.errors import error_table, store_failure
     from streamfactory.tables.factory import TableConsumerFactory
+    from streamfactory.tables.filecolumns import FileColumns
     from streamfactory.tables.foreign import parse_json
     from streamfactory.tables.forks import ForkGuard
     from streamfactory.tables.kept import Kept
     from streamfactory.tables.layout import Layout, Place
     from streamfactory.tables.matching import (
         FIELD_ID,
-        FileColumns,
         Match,
         StreamColumns,
         bare,
@@ -84,6 +84,7 @@ if TYPE_CHECKING:
         relative_path,
     )
     from streamfactory.tables.selection import MOST_MARKED, select_rows, without_rows
+    from streamfactory.tables.stored import stored_piece
     from streamfactory.tables.stores import check_options, client_options
     from streamfactory.tables.table import (
         DELETE,
@@ -151,6 +152,7 @@ __all__ = [
     "relative_path",
     "select_rows",
     "store_failure",
+    "stored_piece",
     "stream_rows",
     "without_rows",
 ]
@@ -161,13 +163,13 @@ _LATER: Final = {
     "detection": "missing_table",
     "errors": "error_table store_failure",
     "factory": "TableConsumerFactory",
+    "filecolumns": "FileColumns",
     "foreign": "parse_json",
     "forks": "ForkGuard",
     "kept": "Kept",
     "layout": "Layout Place",
     "matching": (
-        "FIELD_ID FileColumns Match StreamColumns bare by_id by_name check_fields "
-        "check_ids"
+        "FIELD_ID Match StreamColumns bare by_id by_name check_fields check_ids"
     ),
     "metadata": "TableMetadata",
     "options": (
@@ -177,6 +179,7 @@ _LATER: Final = {
     "parquet": "DataFile count_rows open_parquet stream_rows",
     "places": "TableFiles check_size path_below relative_path",
     "selection": "MOST_MARKED select_rows without_rows",
+    "stored": "stored_piece",
     "stores": "check_options client_options",
     "table": (
         "DELETE INSERT UPDATE_AFTER UPDATE_BEFORE Chunk Commit Oldest Piece "

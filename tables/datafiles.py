@@ -294,11 +294,11 @@ def _filled(column: pa.Array) -> pa.Array:
 
 def _order(rows: pa.Table, sort: Sequence[SortField]) -> pa.Array | None:
     """The places of the rows in their order; None if they are not sorted."""
-    left = set(rows.column_names)
+    stored = set(rows.column_names)  # those of partitions may not be
     keys = [
         (one.column, "descending" if one.descending else "ascending")
         for one in sort
-        if one.column in left
+        if one.column in stored
     ]
     return pc.sort_indices(rows, keys) if keys else None
 
@@ -342,15 +342,16 @@ class _NewFile:
         if not self._waiting:
             return
         waiting, self._waiting, self._count = self._waiting, [], 0
-        numbers, self._numbers = self._numbers, []
+        given, self._numbers = self._numbers, []
+        numbers = np.concatenate(given) if given else None
         table, form = pa.Table.from_batches(waiting, self._schema), self._form
         for at in range(0, table.num_rows, form.rows):
             group = table.slice(at, form.rows)
             order = _order(group, form.sort)
             group = group if order is None else group.take(order)
             self._writer.write_table(group, form.rows)
-            if numbers:
-                mine = np.concatenate(numbers)[at : at + form.rows]
+            if numbers is not None:
+                mine = numbers[at : at + form.rows]
                 self.numbers.append(mine if order is None else mine[order.to_numpy()])
 
     def finish(self) -> int:

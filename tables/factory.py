@@ -6,6 +6,7 @@ import threading
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
+from streamfactory.arrowlog.values import StoresRows
 from streamfactory.spi import Claims, ClosedError, ConsumerFactory
 from streamfactory.tables.consumer import TableConsumer
 from streamfactory.tables.metadata import TableMetadata
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from streamfactory.tables.table import Table
 
 
-class TableConsumerFactory(ConsumerFactory):
+class TableConsumerFactory(ConsumerFactory, StoresRows):
     """Reads one table. A format's subclass opens it.
 
     The table is opened on first use and shared by consumers and providers. A factory

@@ -8,18 +8,15 @@ import pyarrow as pa
 
 from streamfactory.spi import SIZE, ConfigError, Unsupported
 from streamfactory.spi.references import has_reference
+from streamfactory.tables.options import PROPERTIES, named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from streamfactory.spi import StreamConfig
 
-PROPERTIES: Final = "table.properties"
-"""Key of the option that has the properties of a new table."""
 _CODECS: Final = ("none", "snappy", "gzip", "zstd", "lz4", "brotli")
 _PLAIN: Final = "uncompressed"
-_OURS: Final = "streamfactory."
-"""Properties that are written by commits."""
 
 
 class SortField(NamedTuple):
@@ -99,28 +96,13 @@ def properties_of(config: StreamConfig) -> dict[str, str]:
     """The properties of a new table.
 
     Raises:
-        ConfigError: config; one has no value, is given twice, or is one that commits
-            write; or they have a reference, whose value the table would show.
+        ConfigError: config; they have a reference, whose value the table would show.
     """
     setting = config.settings.get(PROPERTIES)
     if setting is not None and has_reference(setting.text):
         what = f"{PROPERTIES} has a reference, whose value everybody would read"
         raise ConfigError(what, remedy="write the values themselves")
-    found: dict[str, str] = {}
-    for text in config.get(PROPERTIES) or ():
-        name, is_given, value = (part.strip() for part in text.partition("="))
-        what = ""
-        if not is_given or not name:
-            what = "is not name=value"
-        elif name in found:
-            what = "is given twice"
-        elif name.startswith(_OURS):
-            what = "is written by commits"
-        if what:
-            what = f"{PROPERTIES}: {text[:80]!r} {what}"
-            raise ConfigError(what, remedy="write name=value, other=value")
-        found[name] = value
-    return found
+    return dict(map(named, config.get(PROPERTIES) or ()))
 
 
 def _whole(text: str) -> int | None:

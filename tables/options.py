@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from streamfactory.arrowlog.disk.options import (
     LINKS_OPTION,
@@ -10,6 +10,9 @@ from streamfactory.arrowlog.disk.options import (
     STORAGE_OPTIONS,
 )
 from streamfactory.spi import BOOLEAN, LIST, PERIOD, SIZE, Option, choice
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _READ: Final = frozenset({"read", "spark"})
 _WRITE: Final = frozenset({"write", "spark"})
@@ -88,16 +91,43 @@ def partition_option(doc: str, example: str) -> Option:
     return Option("partition.by", doc, LIST, applies=_WRITE, example=example)
 
 
+PROPERTIES: Final = "table.properties"
+"""Key of the option that has the properties of a new table."""
+_OURS: Final = "streamfactory."
+"""Properties that are written by commits."""
+
+
+def named(text: str) -> tuple[str, str]:
+    """Name and value of ``name=value``."""
+    name, _, value = text.partition("=")
+    return name.strip(), value.strip()
+
+
+def _properties_problem(texts: Sequence[str]) -> str | None:
+    known = set[str]()
+    for text in texts:
+        name = named(text)[0]
+        if "=" not in text or not name:
+            return f"has {text[:80]!r}, which is not name=value"
+        if name in known:
+            return f"has {name[:80]!r} twice"
+        if name.startswith(_OURS):
+            return f"has {name[:80]!r}, which commits write"
+        known.add(name)
+    return None
+
+
 PARTITIONS: Final = "partitions"
 """Value of the option ``overwrite``."""
 
 WRITE_OPTIONS: Final = (
     Option(
-        "table.properties",
+        PROPERTIES,
         "Properties of a table that the first rows create, as name=value. Those that "
         "say how data files are written apply to tables that exist, too: see "
         "docs/tables.md.",
         LIST,
+        validator=_properties_problem,
         applies=_WRITE,
         example="owner=shop,stage=raw",
     ),

@@ -5,18 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from streamfactory.arrowlog.values import StoredFile
-from streamfactory.spi import DataLossError, OffsetOutOfRange, Unsupported
+from streamfactory.spi import CorruptData, DataLossError, OffsetOutOfRange, Unsupported
 from streamfactory.tables.columns import NAMES, change_values, stream_schema
 from streamfactory.tables.metadata import pieces
-from streamfactory.tables.table import PieceGone
+from streamfactory.tables.parquet import open_parquet
+from streamfactory.tables.table import PieceGone, Stored
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
 
+    from streamfactory.tables.filecolumns import FileColumns
+    from streamfactory.tables.parquet import DataFile
     from streamfactory.tables.phase import Span
-    from streamfactory.tables.table import Commit, Piece, Stored, Table
+    from streamfactory.tables.places import TableFiles
+    from streamfactory.tables.table import Commit, Piece, Table
 
 
 @final
@@ -70,6 +74,36 @@ class StoredTable:
     def _changes(self, piece: Piece, commit: Commit) -> Mapping[str, pa.Scalar]:
         values = change_values(piece, commit)
         return {name: values[name] for name in self._names}
+
+
+def stored_piece(
+    files: TableFiles,
+    piece: Piece,
+    columns_of: Callable[[DataFile], FileColumns],
+    *,
+    whole: bool,
+) -> Stored:
+    """`Table.stored` of a piece that is a Parquet file.
+
+    Args:
+        files: Of the table.
+        piece: The piece.
+        columns_of: Returns the columns of its file, which it checks.
+        whole: Whether all rows of the file are rows of the piece, and of one kind.
+
+    Raises:
+        As `Table.stored`.
+        CorruptData: data_loss; the file has other rows than its commit states.
+    """
+    if not whole:
+        what = f"not all rows of {piece.path!r} are rows of the stream"
+        raise Unsupported(what)
+    with open_parquet(files, piece.path) as file:
+        constants = columns_of(file).constants()
+        if file.count > piece.span:
+            what = f"file {piece.path!r} has {file.count} rows, not the {piece.span} "
+            raise CorruptData(what + "that its commit states")
+        return Stored(files.local(piece.path), file.count, constants)
 
 
 def _agreed(files: Sequence[Mapping[str, pa.Scalar]]) -> list[dict[str, pa.Scalar]]:

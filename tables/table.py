@@ -215,7 +215,7 @@ class Table(ABC):
             PieceGone: The file was removed.
             Unsupported: misuse; they would read other rows, or other values.
         """
-        what = "tables of this format are not read by other programs' readers"
+        what = "tables of this format cannot be scanned"
         raise Unsupported(what)
 
     def close(self) -> None:  # noqa: B027 - a table may hold nothing

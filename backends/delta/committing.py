@@ -180,7 +180,7 @@ class WritableDeltaTable(WritableTable):
         metadata = Metadata(
             str(uuid.uuid4()), text, tuple(names), given, created_ms=_now()
         )
-        form_of(given, _FORM)
+        form_of(given, _FORM)  # refuses values that are not known
         info = _info("CREATE TABLE", {}, {})
         protocol = {"protocol": protocol_of_new(text)}
         actions = [info, protocol, metadata_action(metadata)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, final
 
 from streamfactory.backends.delta.changes import (
@@ -40,6 +41,7 @@ from streamfactory.tables import (
     open_parquet,
     relative_path,
     select_rows,
+    stored_piece,
 )
 
 if TYPE_CHECKING:
@@ -161,7 +163,7 @@ class DeltaTable(Table):
         chosen = chosen_rows(self._files, piece, self._location, self._most)
         feed, path = piece.change == TYPE, piece.path
         with open_parquet(self._files, path) as file:
-            columns = self._columns_of(file, piece, fields)
+            columns = self._columns_of(piece, file, fields)
             names = [*columns.names, TYPE] if feed else columns.names
             for batch, first in file.stream(names, skip, rows):
                 kinds = kinds_of(batch, path) if feed else None
@@ -172,16 +174,13 @@ class DeltaTable(Table):
 
     def stored(self, piece: Piece) -> Stored:
         detail: Any = piece.detail
-        is_marked = detail["inside"] is not None or detail["outside"] is not None
-        if is_marked or piece.change == TYPE:
-            what = f"not all rows of {piece.path!r} are rows of the stream"
-            raise Unsupported(what)
-        with open_parquet(self._files, piece.path) as file:
-            constants = self._columns_of(file, piece, None).constants()
-            return Stored(self._files.local(piece.path), file.count, constants)
+        whole = detail["inside"] is None and detail["outside"] is None
+        whole &= piece.change != TYPE
+        columns_of = partial(self._columns_of, piece)
+        return stored_piece(self._files, piece, columns_of, whole=whole)
 
     def _columns_of(
-        self, file: DataFile, piece: Piece, fields: Sequence[str] | None
+        self, piece: Piece, file: DataFile, fields: Sequence[str] | None = None
     ) -> FileColumns:
         """The columns of a file of rows, which is checked."""
         detail: Any = piece.detail

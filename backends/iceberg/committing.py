@@ -149,7 +149,7 @@ class WritableIcebergTable(WritableTable):
         spec = spec_of(self._config.get("partition.by") or (), made, rows)
         order = order_of(self._config.get("sort.by") or (), made, rows)
         given = properties_of(self._config)
-        form_of(given, _FORM)
+        form_of(given, _FORM)  # refuses values that are not known
         self._catalog.create(made, spec, order, given)
 
     def check_type(self, step: Step) -> None:

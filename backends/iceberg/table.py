@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -15,7 +16,7 @@ from pyiceberg.table.snapshots import Operation
 
 from streamfactory.backends.iceberg.deletes import chosen_rows, targets
 from streamfactory.backends.iceberg.schemas import TableSchemas, arrow_schema
-from streamfactory.spi import ConfigError, FormatRefused, OffsetOutOfRange, Unsupported
+from streamfactory.spi import ConfigError, FormatRefused, OffsetOutOfRange
 from streamfactory.tables import (
     APPENDS,
     DELETE,
@@ -37,6 +38,7 @@ from streamfactory.tables import (
     open_parquet,
     path_below,
     select_rows,
+    stored_piece,
 )
 
 if TYPE_CHECKING:
@@ -204,7 +206,7 @@ class IcebergTable(Table):
         detail: Any = piece.detail
         chosen = chosen_rows(self._files, piece, detail)
         with open_parquet(self._files, piece.path) as file:
-            columns = self._columns_of(file, piece, fields)
+            columns = self._columns_of(piece, file, fields)
             for batch, first in file.stream(columns.names, skip, rows):
                 chunk = Chunk(columns.convert(batch), first)
                 if chosen is not None:
@@ -213,15 +215,12 @@ class IcebergTable(Table):
 
     def stored(self, piece: Piece) -> Stored:
         detail: Any = piece.detail
-        if detail["deletes"] or detail["only"] or detail["before"]:
-            what = f"not all rows of {piece.path!r} are rows of the stream"
-            raise Unsupported(what)
-        with open_parquet(self._files, piece.path) as file:
-            constants = self._columns_of(file, piece, None).constants()
-            return Stored(self._files.local(piece.path), file.count, constants)
+        whole = not (detail["deletes"] or detail["only"] or detail["before"])
+        columns_of = partial(self._columns_of, piece)
+        return stored_piece(self._files, piece, columns_of, whole=whole)
 
     def _columns_of(
-        self, file: ParquetFile, piece: Piece, fields: Sequence[str] | None
+        self, piece: Piece, file: ParquetFile, fields: Sequence[str] | None = None
     ) -> FileColumns:
         """The columns of a file of rows, which is checked."""
         detail: Any = piece.detail

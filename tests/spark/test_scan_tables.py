@@ -16,7 +16,7 @@ from tests.tables.streams import table_properties
 from tests.tables.test_delta import delete_by_vector, rows_of
 
 from streamfactory.spark import by_file, scan
-from streamfactory.spi import DataLossError, Unsupported
+from streamfactory.spi import CorruptData, DataLossError, Unsupported
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -154,7 +154,7 @@ def test_files_with_marked_rows_are_refused(
     path = tmp_path / "t"
     write_deltalake(str(path), rows_of(1, 2, 3))
     delete_by_vector(path, [1])
-    with pytest.raises(Unsupported, match="not all rows of"):
+    with pytest.raises(Unsupported, match=r"not all rows of.*; read it with format"):
         scan(table_properties("delta", path), spark=spark)
 
 
@@ -183,7 +183,7 @@ def test_a_file_that_was_removed_is_named(spark: SparkSession, lake: Lake) -> No
         scan(lake.config, spark=spark)
 
 
-def test_a_table_that_is_compacted_after_planning_is_planned_again(
+def test_a_scan_is_of_the_snapshot_as_of_its_planning(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     lake = DeltaLake(tmp_path)
@@ -193,3 +193,15 @@ def test_a_table_that_is_compacted_after_planning_is_planned_again(
     DeltaTable(str(lake.path)).delete()
     assert [row.id for row in planned.collect()] == [1]
     assert scan(lake.config, spark=spark).collect() == []
+
+
+def test_a_file_with_more_rows_than_its_commit_states_is_corrupt(
+    spark: SparkSession, lake: Lake
+) -> None:
+    with lake.sink() as sink:
+        sink.put({"id": [1]})
+    (file,) = lake.data_files()
+    rows = pq.read_table(file)
+    pq.write_table(pa.concat_tables([rows, rows]), file)
+    with pytest.raises(CorruptData, match="has 2 rows, not the 1 that its commit"):
+        scan(lake.config, spark=spark)

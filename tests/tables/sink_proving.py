@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,9 @@ EACH: Final = 3
 _ROOM: Final = 1_000_000
 """Numbers of one writer."""
 _WRITERS: Final = ("a", "b", "shared")
+_TURN: Final = "turn"
+"""While this file exists, no writer begins another epoch: those that are under way are
+in the foreign program's way, and end."""
 _LONGEST: Final = 0.5
 """Seconds for which one that is killed may have run."""
 
@@ -57,6 +61,8 @@ def write_claimed(kind: str, root: str, writer: str) -> None:
             rows = batch(numbers_of(writer, epoch))
             sink.put(rows, writer_id=writer, epoch=epoch)
             epoch += 1
+            while Path(root, _TURN).exists() and not Path(root, "stop").exists():
+                time.sleep(0.005)
 
 
 def properties(kind: str, root: Path) -> dict[str, str]:
@@ -106,7 +112,9 @@ class Proof:
             for _ in range(rounds):
                 pack.hunt(1, chance, longest)
                 if chance.random() < 0.3:
+                    (root / _TURN).touch()
                     self.disturb(root)
+                    (root / _TURN).unlink()
                     foreign += 1
             (root / "stop").touch()
             for name in roles:

@@ -100,7 +100,7 @@ def test_files_end_at_the_size_of_the_table_and_are_not_small_then(
 )
 def test_properties_that_are_none_are_refused(lake: Lake, text: str) -> None:
     configured(lake, table_properties=text)
-    with lake.sink() as sink, pytest.raises(ConfigError, match=r"table\.properties"):
+    with pytest.raises(ConfigError, match=r"table\.properties"), lake.sink() as sink:
         sink.put({"id": [1]})
 
 
