@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, ClassVar, Final, NoReturn
 
 from streamfactory.spi.errors import Unsupported
 
@@ -65,6 +65,9 @@ class TopicAdmin:
     Args:
         config: The stream's configuration, validated.
     """
+
+    ONE_PARTITION: ClassVar[bool] = False
+    """True: every topic has one partition, whatever the source of its rows has."""
 
     def __init__(self, config: StreamConfig) -> None:
         self.config = config

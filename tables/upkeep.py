@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from streamfactory.spi import MisuseError, StreamTimeout, TopicAdmin, TopicNotFound
 from streamfactory.spi.topics import TO_COMPACT
@@ -30,6 +30,8 @@ _TURNS: Final = 5
 
 class TableAdmin(TopicAdmin):
     """Administers one table. See `TopicAdmin`. A format opens it."""
+
+    ONE_PARTITION: ClassVar = True
 
     def __init__(self, config: StreamConfig) -> None:
         super().__init__(config)

@@ -115,7 +115,7 @@ def open_copy(
             query=query,
             control=Control(copy_job(writer_id)),
         )
-        if partitions is None and _has_no_number(to.configured):
+        if partitions is None and _follows_source(to.configured):
             partitions = len(opened.metadata.partitions()) or None
         copy.created = ensure_topic(to, schema, create=create, partitions=partitions)
         unless_made.pop_all()
@@ -179,11 +179,13 @@ def _is_raw(configured: Configured) -> bool:
     return configured.decoder is None or configured.decoder.decoder is None
 
 
-def _has_no_number(configured: Configured) -> bool:
-    """Whether the topic is created without a configured number of partitions."""
+def _follows_source(configured: Configured) -> bool:
+    """Whether a topic that is created gets as many partitions as the source has."""
+    admin = configured.backend.topic_admin
+    if admin is None or admin.ONE_PARTITION:
+        return False
     setting = configured.config.settings.get("partitions")
-    written = setting is not None and setting.origin != "default"
-    return configured.backend.topic_admin is not None and not written
+    return setting is None or setting.origin == "default"
 
 
 def _open_sink(configured: Configured, faults: Faults | None) -> Sink:

@@ -28,6 +28,7 @@ from streamfactory.spi import (
     Unsupported,
     WriterFenced,
 )
+from streamfactory.transfer.copies import open_copy
 from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
@@ -369,4 +370,21 @@ def test_what_workers_of_spark_stage_is_committed_once(lake: Lake) -> None:
         rows = pa.record_batch([pa.array(numbers, pa.int64())], schema=ID)
         message = pickle.loads(pickle.dumps(writer.write(iter([rows]))))
         writer.commit([message])
+    assert lake.ids() == [1, 2, 3]
+
+
+def test_a_copy_of_several_partitions_makes_the_table(
+    lake: Lake, tmp_path: Path
+) -> None:
+    source = {
+        "streamType": "file",
+        "stream.file.path": str(tmp_path / "topics"),
+        "stream.file.topic.name": "clicks",
+        "stream.file.partitions": "3",
+    }
+    with open_sink(source) as sink:
+        sink.put({"id": [1, 2, 3], "_partition": [0, 1, 2]})
+    with open_copy(source, lake.config) as copy:
+        assert copy.created
+        copy.run(threading.Event(), follow=False)
     assert lake.ids() == [1, 2, 3]

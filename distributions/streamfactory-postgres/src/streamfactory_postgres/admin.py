@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import ClassVar, Final
 
 import psycopg
 import pyarrow as pa
@@ -24,6 +24,8 @@ _SETTINGS: Final = (
 
 class TableAdmin(spi.TopicAdmin):
     """Operates tables."""
+
+    ONE_PARTITION: ClassVar = True
 
     def __init__(self, config: spi.StreamConfig) -> None:
         super().__init__(config)
