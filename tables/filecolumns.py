@@ -51,7 +51,8 @@ class FileColumns:
         constants: Mapping[Hashable, pa.Scalar],
         path: str,
     ) -> None:
-        self._match, self._path, self._file = match, path, file
+        self._match, self._path, self._file, self._table = match, path, file, table
+        self._constants = constants
         self._schema = bare(table)
         given = self._keys(list(file))
         self._columns: list[tuple[str | None, Step | None]] = []
@@ -80,18 +81,40 @@ class FileColumns:
                 of the table would get other values.
         """
         found = {}
-        for field, (name, step) in zip(self._schema, self._columns, strict=True):
-            if name is None:
+        others = {name.lower() for name in self._file.names}
+        for field, (name, step) in zip(self._table, self._columns, strict=True):
+            if name is not None:
+                fits = self._is_alike(self._file.field(name), field)
+            else:
                 assert step is not None
                 found[field.name] = step(pa.nulls(1))[0]
-            elif name != field.name or not self._alike(name, field):
+                # By its name, another column may be taken for it.
+                given = self._match.of_table(field) in self._constants
+                fits = given or field.name.lower() not in others
+            if not fits:
                 what = f"column {field.name!r} is stored otherwise in {self._path!r}"
                 raise Unsupported(what)
         return found
 
-    def _alike(self, name: str, field: pa.Field) -> bool:
-        have, want = self._file.field(name).type, field.type
-        return _is_alike(have, want)
+    def _is_alike(self, have: pa.Field, want: pa.Field) -> bool:
+        """Whether a field is another one by its name and its type, at every depth."""
+        same = self._match.of_file(have) == self._match.of_table(want)
+        if not same or have.name != want.name:
+            return False
+        return self._is_of_type(have.type, want.type)
+
+    def _is_of_type(self, have: pa.DataType, want: pa.DataType) -> bool:
+        """The same of a type, whatever elements of lists are called."""
+        if _types.is_struct(have) and _types.is_struct(want):
+            return have.num_fields == want.num_fields and all(
+                map(self._is_alike, have, want)
+            )
+        if _types.is_map(have) and _types.is_map(want):
+            keys = self._is_of_type(have.key_type, want.key_type)
+            return keys and self._is_of_type(have.item_type, want.item_type)
+        if is_list(have) and is_list(want):
+            return self._is_of_type(have.value_type, want.value_type)
+        return bool(have == want)
 
     def convert(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows with the columns of the table.
@@ -246,22 +269,6 @@ class FileColumns:
         if cause is not None:
             what += f": {first_line(cause)}"
         raise SchemaMismatch(what) from cause
-
-
-def _is_alike(have: pa.DataType, want: pa.DataType) -> bool:
-    """Whether a type is another one, whatever elements of lists are called."""
-    if _types.is_struct(have) and _types.is_struct(want):
-        return [one.name for one in have] == [one.name for one in want] and all(
-            _is_alike(one.type, other.type)
-            for one, other in zip(have, want, strict=True)
-        )
-    if _types.is_map(have) and _types.is_map(want):
-        return _is_alike(have.key_type, want.key_type) and _is_alike(
-            have.item_type, want.item_type
-        )
-    if _types.is_list(have) and _types.is_list(want):
-        return _is_alike(have.value_type, want.value_type)
-    return bool(have == want)
 
 
 def _apply(step: Step | None, array: pa.Array) -> pa.Array:

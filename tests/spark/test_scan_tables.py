@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyiceberg.types import LongType
 from tests.tables.lakes import DeltaLake, IcebergLake
 from tests.tables.mapped import Table, rename
 from tests.tables.streams import table_properties
@@ -204,4 +205,32 @@ def test_a_file_with_more_rows_than_its_commit_states_is_corrupt(
     rows = pq.read_table(file)
     pq.write_table(pa.concat_tables([rows, rows]), file)
     with pytest.raises(CorruptData, match="has 2 rows, not the 1 that its commit"):
+        scan(lake.config, spark=spark)
+
+
+def swap_column(lake: IcebergLake, path: tuple[str, ...]) -> None:
+    """Drop a column, and add another one of its name."""
+    with lake.table() as table:
+        with table.update_schema(allow_incompatible_changes=True) as update:
+            update.delete_column(path)
+        with table.update_schema() as update:
+            update.add_column(path, LongType())
+
+
+@pytest.mark.parametrize("path", [("a",), ("o", "x")], ids=["column", "field"])
+def test_another_column_of_the_same_name_is_not_taken_for_it(
+    spark: SparkSession, tmp_path: Path, path: tuple[str, ...]
+) -> None:
+    lake = IcebergLake(tmp_path)
+    rows = {"id": [1], "a": [7], "o": [{"x": 7, "y": 8}]}
+    with lake.sink() as sink:
+        sink.put(pa.table(rows))
+    swap_column(lake, path)
+    with lake.sink() as sink:
+        sink.put(pa.table(rows))
+    read = streamed(spark, lake.config)
+    assert sorted(f"{row.a} {row.o.x}" for row in read) == sorted(
+        ["7 7", "None 7" if path == ("a",) else "7 None"]
+    )
+    with pytest.raises(Unsupported, match=f"column '{path[0]}' is stored otherwise"):
         scan(lake.config, spark=spark)
