@@ -9,43 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import jsonschema_rs
 import pyarrow as pa
-import pytest
-from tests.ui.conftest import PLACE, TOKEN, Client, World
+from tests.ui.conftest import PLACE, TOKEN, Client, World, application
 
-from streamfactory.ui.access import Access
-from streamfactory.ui.app import create_app
-from streamfactory.ui.lookups import Lookups
 from streamfactory.ui.problems import ARROW, PROBLEM
-from streamfactory.ui.recording import Recorder
-from streamfactory.ui.site import Site
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
+    import pytest
     from tests.ui.conftest import Browser
     from werkzeug.test import TestResponse
 
 API = "/api/v1"
 NAMES = {"streams": "clicks", "pipelines": "delays"}
-
-
-def made(**access: Any) -> Client:
-    lookups = Lookups(wait=60)
-    site = Site(
-        Access("127.0.0.1:9816", TOKEN, **access),
-        Recorder(lookups, 15.0, ()),
-        lookups,
-    )
-    return Client(site, create_app(site).test_client())
-
-
-@pytest.fixture
-def program(world: World) -> Iterator[Client]:
-    """A client of a catalogue with a stream, a group and a pipeline."""
-    del world
-    found = made()
-    yield found
-    found.site.feeds.stop()
 
 
 def described(program: Client) -> Any:
@@ -149,7 +125,11 @@ def test_problems_have_our_codes_and_remedies(program: Client) -> None:
 
 def test_a_token_is_needed_where_pages_need_one(world: World) -> None:
     del world
-    program = made(must_log_in=True)
+    with application(must_log_in=True) as program:
+        check_tokens(program)
+
+
+def check_tokens(program: Client) -> None:
     path = f"{API}/streams"
     for sent, status in (
         ({}, 401),
