@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
+import threading
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,8 @@ import jsonschema_rs
 import pyarrow as pa
 from tests.ui.conftest import PLACE, TOKEN, Client, World, application
 
+from streamfactory.spi import ConnectionFailed
+from streamfactory.ui import api
 from streamfactory.ui.problems import ARROW, PROBLEM
 
 if TYPE_CHECKING:
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
     import pytest
     from tests.ui.conftest import Browser
     from werkzeug.test import TestResponse
+
+    from streamfactory.ui.messages import Query, RowsPage
 
 API = "/api/v1"
 NAMES = {"streams": "clicks", "pipelines": "delays"}
@@ -156,6 +162,34 @@ def test_pages_of_other_sites_get_nothing(program: Client) -> None:
     assert response.status_code == 403
     assert response.mimetype == PROBLEM
     assert "Access-Control-Allow-Origin" not in response.headers
+
+
+def test_programs_that_wait_leave_threads_to_the_pages(
+    small: World, serve: Callable[..., Browser], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del small
+    answered = threading.Event()
+
+    def away(query: Query) -> RowsPage:
+        answered.wait(60)
+        msg = "the server is away"
+        raise ConnectionFailed(msg, stream=query.stream)
+
+    monkeypatch.setattr(api, "rows_page", away)
+    monkeypatch.setattr(api, "WAIT", 60)
+    browser = serve()
+    paths = [f"{API}/streams/clicks/rows?count={n}" for n in range(1, 21)]
+    with ThreadPoolExecutor(len(paths)) as pool:
+        asked = [pool.submit(browser.ask, path) for path in paths]
+        early, _ = wait(asked, 60, FIRST_COMPLETED)
+        page = browser.ask("/process")
+        waiting = sum(not one.done() for one in asked)
+        answered.set()
+    assert page.status == 200
+    assert waiting >= api.MOST_WAITING  # the page did not wait for them
+    found = json.loads(early.pop().result().text)
+    assert (found["status"], found["code"]) == (503, "timeout")
+    assert "other requests are waiting" in found["detail"]
 
 
 def test_the_commands_of_the_page_answer_what_it_shows(
