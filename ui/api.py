@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,6 +39,10 @@ PAGE: Final = 100
 """Streams or pipelines of one answer."""
 WAIT: Final = 10.0
 """Seconds that an answer waits for a stream's server."""
+MOST_WAITING: Final = 4
+"""Answers that wait at a time, each in one of the server's 8 threads: the pages need
+the others."""
+_waiting = threading.BoundedSemaphore(MOST_WAITING)
 _JSON: Final = "application/json"
 _SEARCH: Final = Parameter("q", "Only names that contain this text.")
 _ROWS: Final = (
@@ -192,15 +197,23 @@ def _ask(key: Hashable, function: Callable[[], Any], *, large: bool = False) -> 
     """The result of a function that may wait for a server.
 
     Raises:
-        StreamTimeout: transient; it takes longer than `WAIT`.
+        StreamTimeout: transient; it takes longer than `WAIT`, or as long as a page
+            waits where `MOST_WAITING` answers are waited for.
         Failed: It raised an error.
     """
-    answers = site().lookups.ask_all({key: function}, large=large, wait=WAIT)
-    answer = answers[key]
+    patient = _waiting.acquire(blocking=False)
+    try:
+        wait = WAIT if patient else None
+        answer = site().lookups.ask_all({key: function}, large=large, wait=wait)[key]
+    finally:
+        if patient:
+            _waiting.release()
     if answer.error is not None:
         raise Failed(answer.error)
     if answer.pending:
         msg = f"no answer within {WAIT:g} s"
+        if not patient:
+            msg = f"no answer yet, and {MOST_WAITING} other requests are waiting"
         raise StreamTimeout(msg, remedy="ask again: it is being looked up")
     return answer.value
 

@@ -116,7 +116,7 @@ class Lookups:
             functions: By key. A function may block; it raises `StreamError`.
             later: Whether look-ups of others come first, and nothing is waited for.
             large: Whether only `MOST_LARGE` of such answers are kept.
-            wait: Seconds that are waited instead.
+            wait: Seconds to wait instead of the usual ``wait``.
         """
         with self._changed:
             asked = {key: self._entry(key, large=large) for key in functions}

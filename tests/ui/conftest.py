@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import time
 import urllib.parse
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from tests.checkpoints.test_offsets_and_lag import grouped, ran_pipeline
 
 from streamfactory.ui.access import Access
 from streamfactory.ui.app import create_app
+from streamfactory.ui.editing.applying import Edits
 from streamfactory.ui.lookups import Lookups
 from streamfactory.ui.recording import Recorder
 from streamfactory.ui.server import PageServer
@@ -239,10 +240,32 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     return made
 
 
+@contextmanager
+def application(*, edit: bool = False, **access: Any) -> Iterator[Client]:
+    """A client of the application, which waits for look-ups until they end."""
+    lookups = Lookups(wait=60)
+    site = Site(
+        Access("127.0.0.1:9816", TOKEN, **access),
+        Recorder(lookups, 15.0, ()),
+        lookups,
+        edits=Edits(allowed=edit),
+    )
+    try:
+        yield Client(site, create_app(site).test_client())
+    finally:
+        site.feeds.stop()
+
+
 @pytest.fixture
 def client(small: World) -> Iterator[Client]:
     del small
-    access, lookups = Access("127.0.0.1:9816", TOKEN), Lookups(wait=60)
-    site = Site(access, Recorder(lookups, 15.0, ()), lookups)
-    yield Client(site, create_app(site).test_client())
-    site.feeds.stop()
+    with application() as found:
+        yield found
+
+
+@pytest.fixture
+def program(world: World) -> Iterator[Client]:
+    """A client of a catalogue with a stream, a group and a pipeline."""
+    del world
+    with application() as found:
+        yield found

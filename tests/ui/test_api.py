@@ -4,48 +4,30 @@ from __future__ import annotations
 
 import json
 import subprocess
+import threading
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jsonschema_rs
 import pyarrow as pa
-import pytest
-from tests.ui.conftest import PLACE, TOKEN, Client, World
+from tests.ui.conftest import PLACE, TOKEN, Client, World, application
 
-from streamfactory.ui.access import Access
-from streamfactory.ui.app import create_app
-from streamfactory.ui.lookups import Lookups
+from streamfactory.spi import ConnectionFailed
+from streamfactory.ui import api
 from streamfactory.ui.problems import ARROW, PROBLEM
-from streamfactory.ui.recording import Recorder
-from streamfactory.ui.site import Site
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
+    import pytest
     from tests.ui.conftest import Browser
     from werkzeug.test import TestResponse
 
+    from streamfactory.ui.messages import Query, RowsPage
+
 API = "/api/v1"
 NAMES = {"streams": "clicks", "pipelines": "delays"}
-
-
-def made(**access: Any) -> Client:
-    lookups = Lookups(wait=60)
-    site = Site(
-        Access("127.0.0.1:9816", TOKEN, **access),
-        Recorder(lookups, 15.0, ()),
-        lookups,
-    )
-    return Client(site, create_app(site).test_client())
-
-
-@pytest.fixture
-def program(world: World) -> Iterator[Client]:
-    """A client of a catalogue with a stream, a group and a pipeline."""
-    del world
-    found = made()
-    yield found
-    found.site.feeds.stop()
 
 
 def described(program: Client) -> Any:
@@ -149,7 +131,11 @@ def test_problems_have_our_codes_and_remedies(program: Client) -> None:
 
 def test_a_token_is_needed_where_pages_need_one(world: World) -> None:
     del world
-    program = made(must_log_in=True)
+    with application(must_log_in=True) as program:
+        check_tokens(program)
+
+
+def check_tokens(program: Client) -> None:
     path = f"{API}/streams"
     for sent, status in (
         ({}, 401),
@@ -176,6 +162,34 @@ def test_pages_of_other_sites_get_nothing(program: Client) -> None:
     assert response.status_code == 403
     assert response.mimetype == PROBLEM
     assert "Access-Control-Allow-Origin" not in response.headers
+
+
+def test_programs_that_wait_leave_threads_to_the_pages(
+    small: World, serve: Callable[..., Browser], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del small
+    answered = threading.Event()
+
+    def away(query: Query) -> RowsPage:
+        answered.wait(60)
+        msg = "the server is away"
+        raise ConnectionFailed(msg, stream=query.stream)
+
+    monkeypatch.setattr(api, "rows_page", away)
+    monkeypatch.setattr(api, "WAIT", 60)
+    browser = serve()
+    paths = [f"{API}/streams/clicks/rows?count={n}" for n in range(1, 21)]
+    with ThreadPoolExecutor(len(paths)) as pool:
+        asked = [pool.submit(browser.ask, path) for path in paths]
+        early, _ = wait(asked, 60, FIRST_COMPLETED)
+        page = browser.ask("/process")
+        waiting = sum(not one.done() for one in asked)
+        answered.set()
+    assert page.status == 200
+    assert waiting >= api.MOST_WAITING  # the page did not wait for them
+    found = json.loads(early.pop().result().text)
+    assert (found["status"], found["code"]) == (503, "timeout")
+    assert "other requests are waiting" in found["detail"]
 
 
 def test_the_commands_of_the_page_answer_what_it_shows(

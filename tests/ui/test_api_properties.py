@@ -4,31 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis.core.result import Ok
 from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
-from tests.ui.conftest import TOKEN, World
-from tests.ui.test_api import made
+from tests.ui.conftest import TOKEN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.ui.conftest import Client
 
 _EXAMPLES = 15
 """Of each operation."""
-
-
-@pytest.fixture
-def program(world: World) -> Iterator[Client]:
-    del world
-    found = made()
-    yield found
-    found.site.feeds.stop()
 
 
 def test_nothing_that_is_asked_for_fails(program: Client) -> None:

@@ -12,22 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.ui.conftest import PLACE, SCRIPT, TOKEN, Client, World
+from tests.ui.conftest import PLACE, SCRIPT, TOKEN, Client, World, application
 
 from streamfactory.spi import MisuseError
 from streamfactory.ui import catalogue
-from streamfactory.ui.access import Access
-from streamfactory.ui.app import create_app
-from streamfactory.ui.editing.applying import Edits
 from streamfactory.ui.editing.checking import difference
 from streamfactory.ui.editing.drafts import draft_of
 from streamfactory.ui.editing.files import MOST_BYTES, Folder, digest_of
-from streamfactory.ui.lookups import Lookups
-from streamfactory.ui.recording import Recorder
-from streamfactory.ui.site import Site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from streamfactory.ui.site import Site
 
 TEXT = """\
 # Kept by the web team
@@ -115,17 +111,14 @@ def listed(folder: Path) -> list[str]:
 @pytest.fixture
 def person(small: World) -> Iterator[Editor]:
     (small.catalogue / "orders.toml").write_text(TEXT)
-    access, lookups = Access("127.0.0.1:9816", TOKEN), Lookups(wait=60)
-    recorder = Recorder(lookups, 15.0, ())
-    site = Site(access, recorder, lookups, edits=Edits(allowed=True))
-    client = Client(site, create_app(site).test_client())
-    secret = access.log_in(TOKEN)
-    session = access.session(secret)
-    assert secret is not None
-    assert session is not None
-    client.client.set_cookie("streamfactory-9816", secret, domain="localhost")
-    yield Editor(site, client, session.csrf, small.catalogue)
-    site.feeds.stop()
+    with application(edit=True) as client:
+        access = client.site.access
+        secret = access.log_in(TOKEN)
+        session = access.session(secret)
+        assert secret is not None
+        assert session is not None
+        client.client.set_cookie("streamfactory-9816", secret, domain="localhost")
+        yield Editor(client.site, client, session.csrf, small.catalogue)
 
 
 # --- the form ---------------------------------------------------------------------

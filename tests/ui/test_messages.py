@@ -11,16 +11,11 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
 from tests.checkpoints.conftest import Topic
-from tests.ui.conftest import HOSTILE, PLACE, TOKEN, Client, World
+from tests.ui.conftest import HOSTILE, PLACE, Client, World, application
 from tests.ui.test_pages import assert_harmless
 
 from streamfactory.engines.search.browsing import Limits
 from streamfactory.ui import feeds, messages
-from streamfactory.ui.access import Access
-from streamfactory.ui.app import create_app
-from streamfactory.ui.lookups import Lookups
-from streamfactory.ui.recording import Recorder
-from streamfactory.ui.site import Site
 from streamfactory.wiring.streams.opening import open_sink
 
 LITERAL = "literal-hunter2"
@@ -283,10 +278,8 @@ def test_a_failure_of_a_live_view_is_an_event(client: Client) -> None:
 
 def test_reading_requires_the_log_in_where_pages_do(small: World) -> None:
     del small
-    access = Access("127.0.0.1:9816", TOKEN, must_log_in=True)
-    site = Site(access, Recorder(Lookups(), 15.0, ()), Lookups())
-    anonymous = create_app(site).test_client()
-    for path in ("/messages", "/message", "/download", "/follow", "/events", "/map"):
-        answer = anonymous.get(f"{path}?stream=clicks", base_url=PLACE)
-        assert answer.status_code == 302
-        assert answer.headers["Location"] == "/log-in"
+    with application(must_log_in=True) as anonymous:
+        for path in ("message", "messages", "download", "follow", "events", "map"):
+            answer = anonymous.get(f"/{path}", stream="clicks")
+            assert answer.status_code == 302
+            assert answer.headers["Location"] == "/log-in"

@@ -5,15 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from tests.ui.conftest import PLACE, TOKEN, Client, World
+from tests.ui.conftest import PLACE, TOKEN, Client, World, application
 
-from streamfactory.ui.access import Access
-from streamfactory.ui.app import create_app
-from streamfactory.ui.editing.applying import Edits
-from streamfactory.ui.lookups import Lookups
 from streamfactory.ui.parameters import parameters_of
-from streamfactory.ui.recording import Recorder
-from streamfactory.ui.site import Site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -131,17 +125,9 @@ def logged_in(world: World) -> Iterator[Client]:
     """A client with the token, and a definition that can be edited."""
     world.letters({"code": b"x"})
     (world.catalogue / "edited.toml").write_text(_DEFINITION)
-    lookups = Lookups(wait=60)
-    site = Site(
-        Access("127.0.0.1:9816", TOKEN),
-        Recorder(lookups, 15.0, ()),
-        lookups,
-        edits=Edits(allowed=True),
-    )
-    client = create_app(site).test_client()
-    client.post("/log-in", data={"token": TOKEN}, base_url=PLACE)
-    yield Client(site, client)
-    site.feeds.stop()
+    with application(edit=True) as found:
+        found.client.post("/log-in", data={"token": TOKEN}, base_url=PLACE)
+        yield found
 
 
 def mistyped(declared: Sequence[Parameter]) -> Iterator[tuple[dict[str, Any], bool]]:
