@@ -116,6 +116,15 @@ class Controls:
         found = dict(filter(None, map(_read, self.folder.glob("[!.]*.json"))))
         return {job: found[job] for job in sorted(found)}
 
+    def paused(self) -> dict[str, Pause]:
+        """Why jobs are paused, by job, sorted.
+
+        Raises:
+            ConfigError: config; a file cannot be read.
+        """
+        found = self.all().items()
+        return {job: state.pause for job, state in found if state.pause is not None}
+
     def change(self, job: str, update: Callable[[JobState], JobState]) -> JobState:
         """Replace the state of a job, durably; returns it.
 
