@@ -64,12 +64,11 @@ def lag_command(
 
     STREAM shows all groups that have a position in it, PIPELINE (a file) the next
     batch, GROUP the streams of the catalogue that it reads. By default, all streams of
-    the catalogue, and the pipelines in the folder pipelines beside it, with the jobs
-    that are paused. The lag is the
+    the catalogue, and the pipelines in the folder pipelines beside it. The lag is the
     number of messages from the position to the latest offset; of a table also the
-    number of commits. If some cannot be
-    measured, the others are shown, and the status is the highest of their errors. Needs
-    no Spark, and changes nothing. With --watch --json, prints one line per round.
+    number of commits. Shows all jobs that are paused, too. If some cannot be measured,
+    the others are shown, and the status is the highest of their errors. Needs no Spark,
+    and changes nothing. With --watch --json, prints one line per round.
     """
     if every is not None and not watch:
         msg = "--every requires --watch."
@@ -125,14 +124,15 @@ def _measure(
         if error is not None and (targets or not isinstance(error, _NOT_MEASURED))
     }
     lags = [_plain(lag) for of_target, _ in found for lag in of_target]
+    paused = dict[str, Pause]()
+    try:
+        paused = Controls().paused()
+    except StreamError as error:
+        errors["paused jobs"] = error
     document = {
         "behind": total(lag["behind"] for lag in lags),
         "lags": lags,
-        "paused": [
-            {"job": job, **plain(state.pause)}
-            for job, state in Controls().all().items()
-            if state.pause is not None
-        ],
+        "paused": [{"job": job, **plain(pause)} for job, pause in paused.items()],
         "problems": [{"target": t, **e.to_dict()} for t, e in errors.items()],
     }
     return document, errors

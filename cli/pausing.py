@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 import socket
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -49,8 +50,7 @@ def pause_command(printer: Printer, *, name: str, why: str) -> Status:
     the processes of the job have to use the same one.
     """
     controls, job = Controls(), job_of(name)
-    who = f"{getpass.getuser()}@{socket.gethostname()}"
-    pause = Pause(moment(datetime.now(UTC)) or "", who, why)
+    pause = Pause(moment(datetime.now(UTC)) or "", _who(), why)
     controls.change(job, lambda state: replace(state, pause=state.pause or pause))
     _show(printer, controls, job)
     return Status.FINE
@@ -112,6 +112,14 @@ def limit_command(
     return Status.FINE
 
 
+def _who() -> str:
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a container may run as a user without an entry
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
+
+
 def _bytes(text: str) -> int:
     try:
         size = int(SIZE.parse(text))
@@ -150,7 +158,7 @@ def job_of(name: str) -> str:
             return found[0]
     try:
         stream = catalogue.one(name)
-        if any(one.key == PATH for one in stream.properties):
+        if any(one.key.lower() == PATH for one in stream.properties):
             found.append(spool_job(stream.name))
     except UnknownStream as error:
         if not found:

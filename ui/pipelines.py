@@ -155,8 +155,7 @@ def paused_jobs() -> dict[str, Pause]:
     Raises:
         ConfigError: config; a state cannot be read.
     """
-    states = Controls().all()
-    return {job: one.pause for job, one in states.items() if one.pause is not None}
+    return Controls().paused()
 
 
 def _beside() -> Path:

@@ -18,7 +18,7 @@ from streamfactory.spi import (
     PositionRefused,
     StreamError,
 )
-from streamfactory.wiring.streams import checkpoints
+from streamfactory.wiring.core import durable
 from streamfactory.wiring.streams.checkpoints import FileCheckpointStore
 
 STEPS = [
@@ -95,7 +95,7 @@ def test_a_failed_removal_of_what_was_not_saved_hides_no_error(
 def test_a_folder_that_another_process_keeps_locked_is_not_waited_for_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoints, "_PATIENCE", 0.1)
+    monkeypatch.setattr(durable, "_PATIENCE", 0.1)
     store = FileCheckpointStore(tmp_path)
     store.save("g", "i", at(1))
     assert offsets(store) == [1]

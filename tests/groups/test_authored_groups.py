@@ -302,6 +302,19 @@ def test_partition_that_was_taken_away_is_left_out_of_a_commit(
     assert script.commits == [Position({ONE: 5})]
 
 
+def test_a_rate_limits_a_member(member: Callable[..., Stream], script: Script) -> None:
+    stream = member(**{"max.rows.per.second": "2"})
+    script.answers = [(ZERO, Fetched(typed(1, 2, 3, 4), 4)), (ZERO, Fetched(None, 9))]
+    first = stream.next_batch(1)
+    assert first is not None
+    assert first.num_rows == script.limits[0].max_rows == 2
+    assert stream.next_batch(0.1) is None  # the rest of the answer waits, too
+    rest = stream.next_batch(5)
+    assert rest is not None
+    assert rest.rows == typed(3, 4)
+    assert len(script.limits) == 1
+
+
 def test_a_commit_returns_what_the_author_has_saved(
     member: Callable[..., Stream], script: Script
 ) -> None:

@@ -238,6 +238,33 @@ def test_a_rate_allows_the_offsets_of_the_time_between_two_triggers(
     assert planner.latest(at) == at
 
 
+def test_a_rate_is_reached_by_triggers_that_are_not_exactly_periodic(
+    topic: Topic,
+) -> None:
+    topic.create()
+    topic.write(100_000)
+    planner = topic.planner(**EARLIEST, **{"max.rows.per.second": "100"})
+    at = begun = planner.latest(planner.initial(), limited=False)
+    for trigger in (10.1, 9.9) * 10:
+        topic.clock.wait(threading.Event(), trigger)
+        at = planner.latest(at, limited=False)
+    [(_, first, last)] = spans(planner.ranges(begun, at))
+    assert 19_000 <= last - first <= 20_000
+
+
+def test_a_rate_is_kept_by_batches_up_to_a_target(topic: Topic) -> None:
+    topic.create()
+    topic.write(100_000)
+    planner = topic.planner(**EARLIEST, **{"max.rows.per.second": "100"})
+    planner.prepare_for_available_now()
+    at = begun = planner.latest(planner.initial())
+    for _ in range(100):
+        topic.clock.wait(threading.Event(), 0.1)
+        at = planner.latest(at)
+    [(_, first, last)] = spans(planner.ranges(begun, at))
+    assert 900 <= last - first <= 1200
+
+
 def test_a_rate_saves_nothing_up_while_there_is_nothing_to_read(topic: Topic) -> None:
     topic.create()
     planner = topic.planner(**EARLIEST, **{"max.rows.per.second": "100"})

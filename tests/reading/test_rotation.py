@@ -84,6 +84,17 @@ def test_no_partition_waits_while_another_is_read_twice(count: int) -> None:
         assert sorted(turns[begin : begin + count]) == list(range(count))
 
 
+@pytest.mark.parametrize("incarnation", [None, "a"])
+def test_a_rate_starves_no_partition(incarnation: str | None) -> None:
+    author = partitions(3, 1000, incarnation=incarnation)
+    options = {"max.rows.per.second": "40"}
+    with author.open(options=options) as stream:
+        turns = [
+            one.partition.id for one in (stream.next_batch(5) for _ in range(6)) if one
+        ]
+    assert Counter(turns) == {0: 2, 1: 2, 2: 2}
+
+
 def test_many_partitions_are_all_read_with_few_open_at_a_time() -> None:
     author = partitions(200, 4)
     most = 0

@@ -59,6 +59,17 @@ def test_jobs_that_are_run_again_do_nothing_twice(tmp_path: Path) -> None:
     assert ids(archive) == [1, 2, 3]
 
 
+def test_an_export_that_waits_for_its_rate_is_not_late(tmp_path: Path) -> None:
+    pages = ["x" * 100_000] * 3
+    stream = topic(tmp_path, "clicks")
+    with streamfactory.open_sink(stream | {"schema": "page string"}) as sink:
+        sink.put(pa.table({"page": pages}))
+    # A row is paid off in 0.5 s.
+    stream["max.bytes.per.second"] = "200000"
+    stream["stream.file.fetch.timeout.millis"] = "100"
+    assert streamfactory.export(stream, tmp_path / "out.parquet").rows == 3
+
+
 def test_a_copy_that_follows_ends_when_it_is_stopped(tmp_path: Path) -> None:
     pq.write_table(ROWS, tmp_path / "rows.parquet")
     clicks, archive = topic(tmp_path, "clicks"), topic(tmp_path, "archive")

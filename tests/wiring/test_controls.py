@@ -18,6 +18,7 @@ from streamfactory.wiring.controls.states import (
     Pause,
     copy_job,
 )
+from streamfactory.wiring.core import durable
 from streamfactory.wiring.core.throttle import Rate
 from streamfactory.wiring.metrics.snapshot import metrics
 
@@ -25,7 +26,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PAUSE = Pause("2026-11-29T03:00:00.000Z", "ann@host", "löschen\nof disks")
-JOBS = ["copy/a/b", "copy/a-b", "pipeline/Ä" + "x" * 300, "spool/../../etc"]
+JOBS = [
+    "copy/a/b",
+    "copy/a-b",
+    "pipeline/Ä" + "x" * 300,
+    "spool/../../etc",
+    "copy/\udcff",
+]
 
 
 def paused_by_metric(job: str) -> float | None:
@@ -93,6 +100,41 @@ def test_what_is_no_document_is_refused(text: str, tmp_path: Path) -> None:
     controls.path("copy/a/b").write_text(text)
     with pytest.raises(ConfigError):
         controls.read("copy/a/b")
+
+
+def test_state_of_another_job_is_refused(tmp_path: Path) -> None:
+    controls = Controls(tmp_path)
+    controls.change("copy/a/b", lambda _: JobState(PAUSE))
+    text = controls.path("copy/a/b").read_text()
+    controls.path("copy/c/d").write_text(text)
+    with pytest.raises(ConfigError, match="another job: 'copy/a/b'"):
+        controls.read("copy/c/d")
+    with pytest.raises(ConfigError, match="another job"):
+        controls.all()
+
+
+def test_file_that_is_removed_meanwhile_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controls = Controls(tmp_path)
+    controls.change("copy/a/b", lambda _: JobState(PAUSE))
+    listed = list(tmp_path.iterdir())
+    controls.change("copy/a/b", lambda _: JobState())
+    monkeypatch.setattr(type(tmp_path), "glob", lambda *_: iter(listed))
+    assert controls.all() == {}
+
+
+def test_folder_that_another_process_keeps_locked_is_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable, "_PATIENCE", 0.1)
+    controls = Controls(tmp_path)
+    with (
+        durable.locked_folder(tmp_path),
+        pytest.raises(StorageFailed, match="has locked its folder"),
+    ):
+        controls.change("copy/a/b", lambda _: JobState(PAUSE))
+    assert controls.read("copy/a/b") == JobState()
 
 
 def test_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_new_place_inside_the_answer_of_the_rest_interface() -> None:
         ),
         (
             "topic.consumption.rate.limit: is not imported: it limits Pinot's "
-            "servers; on Spark set maxOffsetsPerTrigger"
+            "servers; here set max.rows.per.second"
         ),
         f"realtime.segment.flush.autotune.initialRows: {servers}",
         f"realtime.segment.offsetAutoReset.enable: {servers}",

@@ -6,7 +6,6 @@ A job is a pipeline, a copy or a spool, by its name: ``pipeline/NAME``,
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -18,7 +17,12 @@ from typing import TYPE_CHECKING, Any, Final, final
 from streamfactory.spi import ConfigError, StorageFailed
 from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.config.documents import open_document
-from streamfactory.wiring.core.durable import make_folder, replace_file, sync_folder
+from streamfactory.wiring.core.durable import (
+    locked_folder,
+    make_folder,
+    replace_file,
+    sync_folder,
+)
 from streamfactory.wiring.core.places import is_folder
 from streamfactory.wiring.core.shown import printable
 from streamfactory.wiring.core.throttle import Rate
@@ -90,9 +94,7 @@ class Controls:
 
     def path(self, job: str) -> Path:
         """The file of a job, which exists once something was asked of it."""
-        readable = re.sub("[^A-Za-z0-9._-]+", "-", job).strip("-._")[:80]
-        digest = hashlib.sha256(job.encode()).hexdigest()[:12]
-        return self.folder / f"{readable}-{digest}.json"
+        return self.folder / _file_name(job)
 
     def read(self, job: str) -> JobState:
         """The state of a job.
@@ -100,8 +102,8 @@ class Controls:
         Raises:
             ConfigError: config; its file cannot be read.
         """
-        path = self.path(job)
-        return _parsed(path)[1] if os.path.lexists(path) else JobState()
+        found = _read(self.path(job))
+        return JobState() if found is None else found[1]
 
     def all(self) -> dict[str, JobState]:
         """The states that were asked for, by job, sorted.
@@ -111,7 +113,17 @@ class Controls:
         """
         if not is_folder(self.folder):
             return {}
-        return dict(sorted(_parsed(path) for path in self.folder.glob("[!.]*.json")))
+        found = dict(filter(None, map(_read, self.folder.glob("[!.]*.json"))))
+        return {job: found[job] for job in sorted(found)}
+
+    def paused(self) -> dict[str, Pause]:
+        """Why jobs are paused, by job, sorted.
+
+        Raises:
+            ConfigError: config; a file cannot be read.
+        """
+        found = self.all().items()
+        return {job: state.pause for job, state in found if state.pause is not None}
 
     def change(self, job: str, update: Callable[[JobState], JobState]) -> JobState:
         """Replace the state of a job, durably; returns it.
@@ -128,17 +140,13 @@ class Controls:
         path = self.path(job)
         try:
             make_folder(self.folder)
-            descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)  # for the time of a small file
+            with locked_folder(self.folder):
                 state = update(self.read(job))
                 if state != JobState():
                     replace_file(path, _text(job, state).encode())
                 else:
                     path.unlink(missing_ok=True)
                 sync_folder(self.folder)
-            finally:
-                os.close(descriptor)
         except OSError as error:
             msg = f"the state of job {job!r} cannot be saved in {self.folder}: "
             msg += error.strerror or str(error)
@@ -147,17 +155,33 @@ class Controls:
         return state
 
 
-def _text(job: str, state: JobState) -> str:
-    plain = {"version": _VERSION, "job": job, **asdict(state)}
-    return json.dumps(plain, indent=2, ensure_ascii=False) + "\n"
+def _file_name(job: str) -> str:
+    readable = re.sub("[^A-Za-z0-9._-]+", "-", job).strip("-._")[:80]
+    digest = hashlib.sha256(job.encode(errors="surrogatepass")).hexdigest()[:12]
+    return f"{readable}-{digest}.json"
 
 
-def _parsed(path: Path) -> tuple[str, JobState]:
-    """The job and the state in a file.
+def _read(path: Path) -> tuple[str, JobState] | None:
+    """The job and the state in a file; None if there is none.
 
     Raises:
         ConfigError: config.
     """
+    try:
+        return _parsed(path)
+    except ConfigError:
+        # It may have been removed just now, by a change.
+        if os.path.lexists(path):
+            raise
+        return None
+
+
+def _text(job: str, state: JobState) -> str:
+    plain = {"version": _VERSION, "job": job, **asdict(state)}
+    return json.dumps(plain, indent=2) + "\n"
+
+
+def _parsed(path: Path) -> tuple[str, JobState]:
     remedy = "delete it, and pause or resume the job again"
     try:
         body = json.loads(open_document(path).text)
@@ -172,6 +196,11 @@ def _parsed(path: Path) -> tuple[str, JobState]:
     if not whole or not isinstance(body["job"], str):
         msg = f"{path} is not the state of a job"
         raise ConfigError(msg, remedy=remedy)
+    if path.name != _file_name(body["job"]):
+        msg = f"{path} has the state of another job: {body['job'][:80]!r}"
+        raise ConfigError(
+            msg, remedy=f"delete it, or name it {_file_name(body['job'])}"
+        )
     try:
         return body["job"], JobState(_pause(body["pause"]), _rate(body["rate"]))
     except ValueError as error:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import time
 import uuid
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from streamfactory.spi.waits import wait_in_slices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
     from pathlib import Path
+
+_PATIENCE: Final = 10.0
+"""Seconds to wait for another process, which locks a folder for one rename."""
+_UNLOCKABLE: Final = frozenset({errno.EBADF, errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS})
+"""Errors of file systems that do not lock folders, such as NFS: two changes at one
+moment are not noticed there."""
 
 
 def make_folder(folder: Path) -> None:
@@ -78,5 +89,35 @@ def sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Lock a folder against others that change its files, for the time of one rename.
+
+    Raises:
+        OSError: It cannot be opened; `TimeoutError`: another process has held the lock
+            for `_PATIENCE` seconds.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+    def locked(seconds: float) -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(min(seconds, 0.01))
+            return False
+        except OSError as error:
+            if error.errno not in _UNLOCKABLE:
+                raise
+        return True
+
+    try:
+        if not wait_in_slices(locked, _PATIENCE):
+            msg = f"another process has locked its folder for {_PATIENCE:g} s"
+            raise TimeoutError(msg)
+        yield
     finally:
         os.close(descriptor)

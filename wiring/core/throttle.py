@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
+
+from streamfactory.spi import FetchLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamfactory.wiring.core.clock import Clock
+
+_SLICE: Final = 0.25
+"""Maximum seconds of one wait for a rate, which may change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,30 @@ class Throttle:
             self._rows = _left(self._rows, rate.rows, elapsed)
             self._bytes = _left(self._bytes, rate.bytes, elapsed)
             return max(self._rows / (rate.rows or 1), self._bytes / (rate.bytes or 1))
+
+    def admit(self, limits: FetchLimits, closed: threading.Event) -> FetchLimits | None:
+        """Wait until a read is allowed; return at once when ``closed`` is set.
+
+        Args:
+            limits: Of the read, with its timeout.
+            closed: Ends the wait.
+
+        Returns:
+            The limits of the read: of a second at most, and what is left of the
+            timeout. None if the rate allows no read in time.
+        """
+        deadline = self._clock.now() + limits.timeout
+        while not closed.is_set() and (delay := self.delay()):
+            left = deadline - self._clock.now()
+            if left <= 0:
+                return None
+            self._clock.wait(closed, min(delay, left, _SLICE))
+        rate = self._rate()
+        return FetchLimits(
+            min(limits.max_rows, rate.rows or limits.max_rows),
+            min(limits.max_bytes, rate.bytes or limits.max_bytes),
+            max(0.0, deadline - self._clock.now()),
+        )
 
     def took(self, rows: int, size: int) -> None:
         """Record what was read."""

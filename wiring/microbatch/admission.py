@@ -38,8 +38,8 @@ class Admission:
         self._throttle = throttle
         self._looked = clock.now()
         self._elapsed = 1.0
-        """Seconds between the last two looks: a rate allows so many seconds' offsets
-        at once."""
+        """Seconds between the last two looks, at least one: a rate allows so many
+        seconds' offsets at once, less those that are not paid off."""
 
     def look(self) -> None:
         """Record a look for new offsets, with which each trigger begins."""
@@ -52,13 +52,20 @@ class Admission:
         return self._throttle is not None and self._throttle.rate.rows is not None
 
     @property
+    def _allowed(self) -> float:
+        """Seconds whose offsets the rate allows now; negative after too many."""
+        delay = 0.0 if self._throttle is None else self._throttle.delay()
+        return self._elapsed - delay
+
+    @property
     def limits(self) -> bool:
         """Whether any limit is set."""
         return self._max_offsets is not None or self._min_offsets is not None
 
     def waits(self, waiting: int) -> bool:
         """Whether to wait: for more offsets than are available, or for the rate."""
-        if self._throttle is not None and self._throttle.delay() > 0:
+        # Triggers are not exactly periodic: one that comes early is not skipped.
+        if self._allowed < self._elapsed / 2:
             return True
         if self._min_offsets is None or waiting >= self._min_offsets:
             return False
@@ -93,5 +100,5 @@ class Admission:
         rate = None if self._throttle is None else self._throttle.rate.rows
         if rate is None:
             return self._max_offsets
-        allowed = max(1, int(rate * self._elapsed))
+        allowed = max(1, int(rate * self._allowed))
         return allowed if self._max_offsets is None else min(allowed, self._max_offsets)

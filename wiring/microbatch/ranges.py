@@ -130,7 +130,8 @@ def read_range(
     Args:
         reader: Reader of the range's partition and incarnation.
         wanted: The range; its messages exist, so missing ones are lost.
-        timeout: Seconds without progress until an error is raised.
+        timeout: Seconds without progress until an error is raised. Waiting for a rate
+            is progress.
         clock: The clock.
         turn: Maximum seconds of one fetch; by default that of the configuration.
 
@@ -158,7 +159,8 @@ def read_range(
             )
             return
         refuse_torn(batch, reader.stream)
-        if batch.num_rows or batch.next_offset > at:
+        throttled = batch.state is BatchState.THROTTLED
+        if batch.num_rows or batch.next_offset > at or throttled:
             progress = clock.now()
         at, returned = max(at, batch.next_offset), returned or batch.num_rows > 0
         yield batch

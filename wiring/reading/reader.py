@@ -43,8 +43,6 @@ log = logging.getLogger("streamfactory")
 _CLOSE: Final = 5.0
 """Seconds that `close` waits for a fetch of another thread."""
 _LONGEST_PAUSE: Final = 0.05
-_SLICE: Final = 0.25
-"""Maximum seconds of one wait for a rate, which may change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,20 +290,10 @@ class Reader:
         confirm: bool,
     ) -> MessageBatch:
         """Fetch when the rate allows it, and no more than that of a second."""
-        deadline = self._clock.now() + limits.timeout
-        while delay := throttle.delay():
-            left = deadline - self._clock.now()
-            if left <= 0:
-                return self._maker.empty(start, start, BatchState.THROTTLED)
-            # In slices: the rate may change.
-            self._clock.wait(self._closed, min(delay, left, _SLICE))
-            self._check_open()
-        rate = throttle.rate
-        slowed = FetchLimits(
-            min(limits.max_rows, rate.rows or limits.max_rows),
-            min(limits.max_bytes, rate.bytes or limits.max_bytes),
-            max(0.0, deadline - self._clock.now()),
-        )
+        slowed = throttle.admit(limits, self._closed)
+        self._check_open()
+        if slowed is None:
+            return self._maker.empty(start, start, BatchState.THROTTLED)
         fetch = self._fetch_confirmed if confirm else self._fetch
         batch = fetch(start, end, slowed)
         throttle.took(batch.num_rows, batch.size)

@@ -203,7 +203,8 @@ class Rotation:
         window = (
             len(self._cursors) if self._following else min(len(self._cursors), _OPEN)
         )
-        for _ in range(window):
+        last = 0
+        for turn in range(1, window + 1):
             cursor = self._cursors[0]
             self._rotate()
             # The fetch of a single partition may block: no other partition waits.
@@ -219,8 +220,12 @@ class Rotation:
             ):
                 if not self._fetched.add(cursor, batch):
                     return
+                last = turn
             elif cursor not in self._fetched.cursors:
                 self._move(cursor, batch)
+        # A rate may have ended the turn: the next one begins with the others.
+        for _ in range(last if last < len(self._cursors) else 0):
+            self._rotate()
 
     def _fetch(self, cursor: _Cursor, timeout: float) -> MessageBatch | None:
         if cursor.reader is None:

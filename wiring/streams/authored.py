@@ -63,6 +63,7 @@ class AuthoredGroup(GroupReader):
         self._source = source
         self._author = author
         self._policy = LossPolicy.of(source.config)
+        self._throttle = source.throttle
         self._members: dict[Partition, _Assigned] = {}
         self._starts = NO_STARTS
         self._counters = Counters()
@@ -80,6 +81,11 @@ class AuthoredGroup(GroupReader):
         """See `GroupReader`."""
         config = self._source.config
         limits = FetchLimits(config["batch.rows"], config["batch.bytes"], timeout)
+        if self._throttle is not None:
+            slowed = self._throttle.admit(limits, self._closed)
+            if slowed is None:
+                return None
+            limits = slowed
         for one in self._assigned().values():
             if one.maker.rest is not None:
                 return self._handed(one.rest(limits))
@@ -201,6 +207,8 @@ class AuthoredGroup(GroupReader):
         return self._handed(self._member(partition).lost(offset, error, limits))
 
     def _handed(self, batch: MessageBatch) -> MessageBatch:
+        if self._throttle is not None:
+            self._throttle.took(batch.num_rows, batch.size)
         refuse_torn(batch, self._source.config.name)
         self._incarnations.note(batch)
         self._letters.add(batch)

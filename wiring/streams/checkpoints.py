@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import hashlib
 import json
 import os
 import re
 import threading
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
@@ -24,8 +21,12 @@ from streamfactory.spi import (
     PositionRefused,
     WriterFenced,
 )
-from streamfactory.spi.waits import wait_in_slices
-from streamfactory.wiring.core.durable import make_folder, replace_file, sync_folder
+from streamfactory.wiring.core.durable import (
+    locked_folder,
+    make_folder,
+    replace_file,
+    sync_folder,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,11 +44,6 @@ _MEMBERS: Final = frozenset({"version", "position", "generation"})
 _SUFFIX: Final = ".json"
 _MOST: Final = 64 << 20
 """Bytes that a checkpoint may have."""
-_PATIENCE: Final = 10.0
-"""Seconds to wait for another process, which locks a folder for one rename."""
-_UNLOCKABLE: Final = frozenset({errno.EBADF, errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS})
-"""Errors of file systems that do not lock folders: two saves at one moment are not
-noticed there."""
 
 
 @final
@@ -144,9 +140,7 @@ class FileCheckpointStore(CheckpointStore):
             yield  # this store never loaded the group
             return
         known = instances.setdefault(instance, set())
-        descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            _lock(descriptor)
+        with locked_folder(path.parent):
             # A checkpoint that was deleted is saved again.
             if path.exists() and _digest(_content(path)) not in known:
                 msg = f"the checkpoint of instance {instance!r} of group {group!r} "
@@ -155,8 +149,6 @@ class FileCheckpointStore(CheckpointStore):
                 raise WriterFenced(msg, remedy=remedy)
             known.add(_digest(content))  # also if syncing the folder fails after this
             yield
-        finally:
-            os.close(descriptor)
         known.clear()
         known.add(_digest(content))
 
@@ -263,29 +255,6 @@ def _safe(what: str, name: str) -> str:
 
 def _why(error: OSError) -> str:
     return error.strerror or str(error)
-
-
-def _lock(folder: int) -> None:
-    """Lock an open folder, for the time of one rename; closing it ends the lock.
-
-    Raises:
-        TimeoutError: Another process has held the lock for `_PATIENCE` seconds.
-    """
-
-    def locked(seconds: float) -> bool:
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(min(seconds, 0.01))
-            return False
-        except OSError as error:
-            if error.errno not in _UNLOCKABLE:
-                raise
-        return True
-
-    if not wait_in_slices(locked, _PATIENCE):
-        msg = f"another process has locked its folder for {_PATIENCE:g} s"
-        raise TimeoutError(msg)
 
 
 def _digest(content: bytes) -> bytes:

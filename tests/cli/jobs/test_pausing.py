@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import threading
 import time
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,7 +22,6 @@ from streamfactory.wiring.config.catalogue import Catalogue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.cli.jobs.conftest import Memory
     from tests.proving.commands import Outcome
@@ -189,11 +190,32 @@ def test_limits_are_kept_with_a_pause_and_refused_for_pipelines(
         assert streamfactory(*arguments).status == 2, arguments
 
 
+def test_a_user_without_a_name_is_named_by_number(
+    streamfactory: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 54_321)
+    shown = streamfactory("pause", JOB, "--json").json
+    assert shown["pause"]["by"].startswith("54321@")
+
+
+def test_lag_shows_lags_beside_a_state_that_cannot_be_read(
+    project: Path, streamfactory: Command
+) -> None:
+    shown = streamfactory("pause", JOB, "--json").json
+    Path(shown["file"]).write_text("{")
+    done = streamfactory("lag", "--json")
+    assert (done.status, done.json["lags"], done.json["paused"]) == (2, [], [])
+    [problem] = done.json["problems"]
+    assert (problem["target"], problem["class"]) == ("paused jobs", "config")
+
+
 def test_names_stand_for_jobs(project: Path, streamfactory: Command) -> None:
     streams, pipelines = project / "streams", project / "pipelines"
     streams.mkdir()
     pipelines.mkdir()
-    ticks = {"streamType": "socket", "spool.path": "spools/ticks"}
+    ticks = {"streamType": "socket", "Spool.Path": "spools/ticks"}
     for name, body in {"ticks": ticks, "plain": {"streamType": "memory"}}.items():
         document = {"name": name, "properties": body}
         (streams / f"{name}.json").write_text(json.dumps(document))

@@ -66,7 +66,7 @@ PINOT_DECODER_LOSSES: Final[Mapping[str, str]] = MappingProxyType(
 # --- Pinot's keys -----------------------------------------------------------------
 
 _SERVERS: Final = "it is about Pinot's servers"
-_RATE: Final = "it limits Pinot's servers; on Spark set maxOffsetsPerTrigger"
+_RATE: Final = "it limits Pinot's servers; here set max.rows.per.second"
 NO_EFFECT: Final = "it has no effect in Pinot either"
 HIGH_LEVEL: Final = "it is of Pinot's high-level consumer, which was removed"
 _JAVA: Final = "it names a Java class"
