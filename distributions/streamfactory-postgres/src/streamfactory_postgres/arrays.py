@@ -108,8 +108,12 @@ def text(data: bytes | None, lengths: bytes | None, column: pa.Field) -> pa.Arra
     kind = column.type
     stored = pa.binary() if pa.types.is_binary(kind) else pa.string()
     array = pa.Array.from_buffers(stored, len(found), buffers)
-    array.validate(full=True)
-    return array if stored == kind else array.cast(kind)
+    try:
+        array.validate(full=True)
+        return array if stored == kind else array.cast(kind)
+    except pa.ArrowInvalid as error:
+        msg = f"column {column.name!r}: {error}"
+        raise pa.ArrowInvalid(msg) from error
 
 
 def _check(values: np.ndarray[Any, np.dtype[Any]], column: pa.Field) -> None:
