@@ -146,14 +146,14 @@ def a_commit_into_a_deleted_topic_is_no_success(bench: Bench) -> None:
     claims=("epoch_visibility", "idempotent"),
     abilities=(WritesRows,),
     writing=True,
-    hint="an answer of the medium without the topic is taken for one of an empty topic",
+    hint="the reply for a missing topic is treated as that of an empty one",
     needs=(ADMINISTRATION,),
 )
 def writers_find_no_unknown_topic(bench: Bench) -> None:
-    """To a writer a topic that is not there is TopicNotFound, or made on demand.
+    """A sink of an unknown topic raises TopicNotFound, or creates the topic on demand.
 
-    An instance that was told of no commit there has claimed the writer: once the topic
-    is made, it commits.
+    A committer that found no commit there has claimed the writer id: once the topic is
+    created, it commits.
     """
     if bench.backend.consumer_factory is None:
         msg = "the columns of its topics are not known: it has no reading half"
@@ -168,7 +168,7 @@ def writers_find_no_unknown_topic(bench: Bench) -> None:
         committer = bench.closing(sink.committer(writer_id=WRITER))
         if not _ask_for_missing("the last commit of a claim", committer.last):
             return
-        with suppress(MisuseError):  # it was made on demand
+        with suppress(MisuseError):  # it was created on demand
             call("create", bench.topic, schema, 1)
         messages = stage(bench, sink, 0, [[1, 2, 3]])
         committer.commit(0, messages)
@@ -177,12 +177,12 @@ def writers_find_no_unknown_topic(bench: Bench) -> None:
 
 
 def _ask_for_missing(what: str, ask: Callable[[], object]) -> bool:
-    """Whether something of a topic that is not there is answered, and not refused."""
+    """Whether a call for an unknown topic succeeds; False if it is TopicNotFound."""
     try:
         ask()
     except StreamError as error:
         found = isinstance(error, TopicNotFound)
-        require(found, f"{what} of a topic that is not there is {error!r}")
+        require(found, f"{what} of an unknown topic is {error!r}")
         return False
     return True
 

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import streamfactory
+from paho.mqtt.client import MQTTMessage
 from streamfactory import spi
 from streamfactory.spi import (
     ConfigError,
@@ -197,6 +198,37 @@ def test_what_was_sent_and_not_stored_is_read_after_several_crashes(
         at, read = run(at, more, count, stored)
         found += read
     assert found == [b"%d" % n for n in range(sent[0])]
+
+
+def test_an_identifier_that_is_used_again_is_not_taken_for_a_redelivery(
+    port: int, given: dict[str, str]
+) -> None:
+    """Its first delivery was lost with the connection: the second has the flag DUP."""
+    given["stream.mqtt.acknowledge"] = "stored"
+    with streamfactory.open(given, follow=True) as stream:
+        config = stream.config
+    partition = spi.Partition(config.topic, 0)
+    positions = Positions(config, [session_name(subscription(config, partition))])
+    positions.open(clean=True)
+    session = Session(config, partition, positions)
+    session.start()
+
+    def receive(payload: bytes, *, dup: bool) -> None:
+        message = MQTTMessage(7, b"t")
+        message.payload, message.qos, message.dup = payload, 1, dup
+        session._on_message(None, None, message)
+
+    limits = spi.FetchLimits(1000, 2**20, 0.0)
+    receive(b"1", dup=False)
+    session.acknowledge(1, session.state()[0])
+    for _ in range(2):
+        receive(b"1", dup=True)  # the acknowledgement was lost
+    assert session.take(0, limits, lambda: False).entries == []
+    receive(b"2", dup=True)
+    [entry] = session.take(0, limits, lambda: False).entries
+    assert (entry.offset, entry.payload) == (1, b"2")
+    session.close()
+    positions.close()
 
 
 def test_a_lost_session_is_another_incarnation(

@@ -253,12 +253,37 @@ def test_any_text_comes_back(harness: PostgresHarness, client: Any) -> None:
     assert [row["text"] for row in read(properties)] == SPECIAL
 
 
-def test_a_value_that_arrow_does_not_have_is_named(
+def test_a_composite_value_with_a_field_that_is_null_is_no_null(
     harness: PostgresHarness, client: Any
 ) -> None:
-    properties = make(harness, client, "day date")
-    client.execute(f"INSERT INTO {harness.topic} VALUES ('infinity')")
-    with pytest.raises(CorruptData, match="infinity"):
+    client.execute("CREATE TYPE pair AS (a int, b text)")
+    client.execute("CREATE DOMAIN other_pair AS pair")
+    properties = make(harness, client, "p pair, q other_pair")
+    values = "(ROW(1, NULL), ROW(NULL, '')), (NULL, ROW(NULL, NULL)), (NULL, NULL)"
+    client.execute(f"INSERT INTO {harness.topic} VALUES {values}")
+    found = [(row["p"], row["q"]) for row in read(properties)]
+    assert found == [("(1,)", '(,"")'), (None, "(,)"), (None, None)]
+
+
+def test_a_table_with_the_most_columns_is_read(
+    harness: PostgresHarness, client: Any
+) -> None:
+    names = [f"c{at}" for at in range(1599)]
+    columns = ", ".join(f"{name} {'text' if name < 'c5' else 'bool'}" for name in names)
+    properties = make(harness, client, columns)
+    client.execute(f"INSERT INTO {harness.topic} (c9, c1) VALUES (true, 'x')")
+    assert read(properties) == [{**dict.fromkeys(names), "c9": True, "c1": "x"}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [("date", "infinity"), ("numeric(3, 1)", "NaN")]
+)
+def test_a_value_that_arrow_does_not_have_is_named(
+    harness: PostgresHarness, client: Any, kind: str, value: str
+) -> None:
+    properties = make(harness, client, f"day {kind}")
+    client.execute(f"INSERT INTO {harness.topic} VALUES ('{value}')")
+    with pytest.raises(CorruptData, match=f"column 'day'.*{value}"):
         read(properties)
 
 

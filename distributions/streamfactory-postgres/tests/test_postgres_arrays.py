@@ -83,5 +83,5 @@ def test_the_first_and_the_last_time_are_read() -> None:
 
 
 def test_a_text_that_is_not_utf8_is_refused() -> None:
-    with pytest.raises(pa.ArrowInvalid, match="UTF8"):
+    with pytest.raises(pa.ArrowInvalid, match=r"column .c.: .*UTF8"):
         arrays.text(b"\xff", array_of([1], "int4"), pa.field("c", pa.string()))

@@ -100,9 +100,10 @@ class Session(Client):
         self._bytes = 0
         self._waiting: set[int] = set()
         """Identifiers of the entries, where they are acknowledged later."""
-        self._released: dict[int, None] = {}
-        """Identifiers of acknowledged messages, which a broker may not know yet: the
-        last ones, as many as it sends without one. It uses identifiers again."""
+        self._released: dict[int, int] = {}
+        """Identifiers of acknowledged messages, which a broker may not know yet, with a
+        hash of each: the last ones, as many as it sends without one. It uses
+        identifiers again, some brokers at once."""
         self._losses: list[spi.Loss] = []
         self._is_full = False
         """Whether messages are refused until the broker delivers them again."""
@@ -208,7 +209,7 @@ class Session(Client):
             self._acknowledged = max(self._acknowledged, offset)
             entries, count = self._entries, 0
             while count < len(entries) and entries[count].offset < offset:
-                self._release(entries[count].mid)
+                self._release(entries[count])
                 self._bytes -= entries[count].size
                 count += 1
             del entries[:count]
@@ -278,7 +279,7 @@ class Session(Client):
                 self._next, self._unused = max(self._next, self._unused), 0
             offset, self._next = self._next, self._next + 1
             if offset < self._acknowledged:
-                self._release(message.mid)  # stored before a restart
+                self._release(message)  # stored before a restart
                 return
             if self._has_room(message):
                 entry = Entry(
@@ -318,21 +319,26 @@ class Session(Client):
             )
             self._lock.notify_all()
             return False
+        released = self._released.pop(message.mid, None)
         if not message.dup:
-            self._released.pop(message.mid, None)
             return True
-        if message.mid in self._released:
-            self._release(message.mid)  # the acknowledgement was lost
+        if released == _hash(message):
+            self._release(message)  # the acknowledgement was lost
             return False
         return message.mid not in self._waiting
 
-    def _release(self, mid: int) -> None:
-        self._released.pop(mid, None)
-        self._released[mid] = None
+    def _release(self, message: Any) -> None:
+        """Acknowledge a message, or the entry of one."""
+        self._released.pop(message.mid, None)
+        self._released[message.mid] = _hash(message)
         if len(self._released) > self._window:
             del self._released[next(iter(self._released))]
-        self._waiting.discard(mid)
-        self.paho.ack(mid, 1)
+        self._waiting.discard(message.mid)
+        self.paho.ack(message.mid, 1)
+
+
+def _hash(message: Any) -> int:
+    return hash((message.topic, message.payload))
 
 
 def _size(payload: bytes, topic: str, properties: Properties | None) -> int:

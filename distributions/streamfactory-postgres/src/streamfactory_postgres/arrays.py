@@ -92,7 +92,7 @@ def text(data: bytes | None, lengths: bytes | None, column: pa.Field) -> pa.Arra
     """A column of texts or bytes.
 
     Args:
-        data: All values, one after the other.
+        data: All values, one after the other; None where all are null.
         lengths: The array of their lengths; -1 of a null.
         column: Of the column; a decimal has its text.
 
@@ -102,14 +102,17 @@ def text(data: bytes | None, lengths: bytes | None, column: pa.Field) -> pa.Arra
     found = elements(lengths, pa.int32())
     ends = np.zeros(len(found) + 1, np.int32)
     np.cumsum(np.maximum(found, 0), out=ends[1:])
-    valid = pa.array(found >= 0)
-    bits = None if len(found) == 0 else valid.buffers()[1]
-    buffers = [bits, pa.py_buffer(ends), pa.py_buffer(data or b"")]
+    valid = pa.array(found >= 0).buffers()[1]
+    buffers = [valid, pa.py_buffer(ends), pa.py_buffer(data or b"")]
     kind = column.type
     stored = pa.binary() if pa.types.is_binary(kind) else pa.string()
     array = pa.Array.from_buffers(stored, len(found), buffers)
-    array.validate(full=True)
-    return array if stored == kind else array.cast(kind)
+    try:
+        array.validate(full=True)
+        return array if stored == kind else array.cast(kind)
+    except pa.ArrowInvalid as error:
+        msg = f"column {column.name!r}: {error}"
+        raise pa.ArrowInvalid(msg) from error
 
 
 def _check(values: np.ndarray[Any, np.dtype[Any]], column: pa.Field) -> None:

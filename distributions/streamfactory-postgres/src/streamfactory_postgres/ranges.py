@@ -43,16 +43,16 @@ class RangeReader:
             pa.ArrowInvalid: A value has no Arrow value.
         """
         wanted = max(1, min(self._rows, limits.max_rows))
-        cursor = connection.cursor(binary=True)
+        query = self._query(start, stop, wanted, limits.max_bytes)
         try:
-            cursor.execute(self._query(start, stop, wanted, limits.max_bytes))
+            with connection.cursor(binary=True) as cursor:
+                found = cursor.execute(query).fetchone()
         except psycopg.Error:
             # Rows may be larger than those before: the next call asks for fewer.
             self._rows = max(1, self._rows // 16)
             raise
-        assert cursor.pgresult is not None
-        result = cursor.pgresult
-        parts = [result.get_value(0, at) for at in range(result.nfields)]
+        assert found is not None
+        parts: list[bytes | None] = found[0]
         if parts[0] is None:
             return None, None, 0
         offsets = pa.array(arrays.elements(parts[0], pa.int64()))
@@ -74,7 +74,10 @@ class RangeReader:
         return rows, offsets, size
 
     def _query(self, start: int, stop: int, wanted: int, size: int) -> sql.Composed:
-        """One row: an array of offsets, then two values for each column."""
+        """An array of bytes: an array of offsets, then two values for each column.
+
+        It is one value: a result has fewer columns than two for each of a table's.
+        """
         names = [sql.Identifier(f"c{at}") for at in range(len(self._schema))]
         chosen = [sql.Identifier(column.name) for column in self._schema]
         pairs = [*zip(names, self._schema, strict=True)]
@@ -82,7 +85,7 @@ class RangeReader:
         # row. OFFSET 0: a value is converted once, and used twice.
         return sql.SQL(
             """
-SELECT {gathered} FROM (SELECT {converted} FROM (
+SELECT ARRAY[{gathered}] FROM (SELECT {converted} FROM (
     SELECT *, row_number() OVER w AS n, sum({size}) OVER w AS bytes
     FROM (SELECT {chosen} FROM {table} WHERE {offset} >= {start} AND {offset} < {stop}
         ORDER BY {offset} LIMIT {wanted}) held
@@ -90,7 +93,9 @@ SELECT {gathered} FROM (SELECT {converted} FROM (
 WHERE bytes <= {most} OR n = 1 OFFSET 0) converted
 """
         ).format(
-            gathered=_listed(sql.SQL("array_agg(o::int8)"), *_gathered(pairs)),
+            gathered=_listed(
+                sql.SQL("array_send(array_agg(o::int8))"), *_gathered(pairs)
+            ),
             converted=_listed(
                 sql.SQL("o"), sql.SQL("n"), *(_converted(*pair) for pair in pairs)
             ),
@@ -113,10 +118,11 @@ def _gathered(
 ) -> Iterator[sql.Composable]:
     for name, column in pairs:
         pair = (
-            "array_agg({0}) FILTER (WHERE {0} IS NOT NULL), "
-            "array_agg(n) FILTER (WHERE {0} IS NULL)"
+            "array_send(array_agg({0}) FILTER (WHERE {0} IS NOT NULL)), "
+            "array_send(array_agg(n) FILTER (WHERE {0} IS NULL))"
             if column.type in arrays.FIXED
-            else "string_agg({0}, ''), array_agg(coalesce(octet_length({0}), -1))"
+            else "string_agg({0}, ''), "
+            "array_send(array_agg(coalesce(octet_length({0}), -1)))"
         )
         yield sql.SQL(pair).format(name)
 
@@ -130,10 +136,11 @@ def _converted(name: sql.Identifier, column: pa.Field) -> sql.Composable:
         )
     if pa.types.is_binary(kind):
         return name
-    # A cast would shorten `char`, and lengthen `inet`.
+    # A cast would shorten `char`, and lengthen `inet`. A composite value with a field
+    # that is null is not NOT NULL, and distinct from null.
     return sql.SQL(
-        "CASE WHEN {0} IS NOT NULL THEN convert_to(format('%s', {0}), 'UTF8') END"
-        " AS {0}"
+        "CASE WHEN {0} IS DISTINCT FROM NULL"
+        " THEN convert_to(format('%s', {0}), 'UTF8') END AS {0}"
     ).format(name)
 
 
