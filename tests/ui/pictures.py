@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 FOLDER: Final = Path(__file__).parents[2] / "docs" / "pictures"
 PICTURES: Final[Mapping[str, str]] = {
-    "ui-overview.png": "/",
-    "ui-stream.png": "/stream?name=clicks",
-    "ui-messages.png": "/messages?stream=clicks",
-    "ui-map.png": "/map",
-    "ui-pipeline.png": "/pipeline?name=delays",
-    "ui-dead-letters.png": "/dead-letters?stream=letters",
+    "ui-overview": "/",
+    "ui-stream": "/stream?name=clicks",
+    "ui-messages": "/messages?stream=clicks",
+    "ui-map": "/map",
+    "ui-pipeline": "/pipeline?name=delays",
+    "ui-dead-letters": "/dead-letters?stream=letters",
 }
 EDITOR: Final[Mapping[str, str]] = {
-    "ui-edit.png": "/edit/file?kind=stream&file=clicks.toml",
-    "ui-edit-narrow.png": "/edit/file?kind=stream&file=clicks.toml",
+    "ui-edit": "/edit/file?kind=stream&file=clicks.toml",
 }
 """Pages that need the token."""
-NARROW: Final = (420, 720)
+SIZES: Final[Mapping[str, tuple[int, int]]] = {"": (960, 720), "-narrow": (420, 720)}
+"""Width and height of the pictures of a page, by the end of their names."""
 _DEFINITION: Final = """\
 # Clicks of the shop, from all regions.
 name = "clicks"
@@ -53,7 +53,6 @@ streamType = "file"
 "stream.file.partitions" = 2
 """
 MOST_BYTES: Final = 150_000
-_SIZE: Final = (960, 720)
 _BATCHES: Final = 40
 _PIPELINE: Final = """\
 name = "delays"
@@ -82,16 +81,24 @@ def pictures() -> Iterator[tuple[str, bytes]]:
         os.chdir(work)
         server = stack.enter_context(PageServer(settings(), every=1))
         browser = stack.enter_context(Chromium(chromium(), work / "profile"))
-        browser.resize(*_SIZE)
         client = Browser(server.location)
         for number in range(20):  # points of the plots
             world.topic.write(40 + 10 * (number % 7), 30)
             time.sleep(0.7)
-        for name, path in PICTURES.items():
-            client.get(path)
-            browser.visit(f"{server.location.rstrip('/')}{path}")
-            yield name, browser.picture()
+        for path in PICTURES.values():
+            client.get(path)  # its look-ups are answered when it is shown
+        yield from _shown(browser, server.location, PICTURES)
         yield from _editor(stack, browser)
+
+
+def _shown(
+    browser: Chromium, location: str, pages: Mapping[str, str]
+) -> Iterator[tuple[str, bytes]]:
+    for end, size in SIZES.items():
+        browser.resize(*size)
+        for name, path in pages.items():
+            browser.visit(f"{location.rstrip('/')}{path}")
+            yield f"{name}{end}.png", browser.picture()
 
 
 def _editor(stack: ExitStack, browser: Chromium) -> Iterator[tuple[str, bytes]]:
@@ -105,10 +112,7 @@ def _editor(stack: ExitStack, browser: Chromium) -> Iterator[tuple[str, bytes]]:
     client.log_in()
     for name, value in client.cookies.items():
         browser.call("Network.setCookie", name=name, value=value, url=server.location)
-    for name, path in EDITOR.items():
-        browser.resize(*(NARROW if "narrow" in name else _SIZE))
-        browser.visit(f"{server.location.rstrip('/')}{path}")
-        yield name, browser.picture()
+    yield from _shown(browser, server.location, EDITOR)
 
 
 def place(folder: Path) -> World:
@@ -128,6 +132,9 @@ def place(folder: Path) -> World:
         },
         "the message cannot be decoded",
     )
+    letters = Topic(Path("topics"), "letters")
+    del letters.options["stream.file.fsync"]
+    letters.file(world.catalogue)
     with ExitStack() as stack:
         sources = {"input": world.topic.source(stack)}
         PipelineCheckpoint.open("kept", "delays", sources, reset="earliest#1")

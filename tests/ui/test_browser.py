@@ -11,7 +11,7 @@ import pytest
 from tests.proving.axe import violations
 from tests.proving.chromium import Chromium, chromium
 from tests.ui.conftest import HOSTILE, SCRIPT, TOKEN
-from tests.ui.pictures import EDITOR, FOLDER, MOST_BYTES, PICTURES, pictures
+from tests.ui.pictures import EDITOR, FOLDER, MOST_BYTES, PICTURES, SIZES, pictures
 from tests.ui.test_editor import TEXT
 
 if TYPE_CHECKING:
@@ -217,10 +217,13 @@ def test_a_stream_is_made_without_scripts_and_its_pages_fit(
     assert window.url == f"{base}/stream?name=copies", window.html()
 
 
+FILES = {f"{name}{end}.png" for name in (*PICTURES, *EDITOR) for end in SIZES}
+
+
 @pytest.mark.long("a browser takes pictures")
 def test_pictures_of_the_docs_can_be_taken() -> None:
     taken = dict(pictures())
-    assert set(taken) == {*PICTURES, *EDITOR}
+    assert set(taken) == FILES
     assert all(content.startswith(b"\x89PNG") for content in taken.values())
     assert {
         name: len(one) for name, one in taken.items() if len(one) > MOST_BYTES
@@ -229,7 +232,7 @@ def test_pictures_of_the_docs_can_be_taken() -> None:
 
 def test_docs_show_each_picture_and_none_is_large() -> None:
     page = (FOLDER.parent / "ui.md").read_text("utf-8")
-    for name in (*PICTURES, *EDITOR):
+    for name in FILES:
         assert f"](pictures/{name})" in page
         assert (FOLDER / name).stat().st_size <= MOST_BYTES
 
