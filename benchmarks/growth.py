@@ -1,4 +1,4 @@
-"""How costs grow: with partitions, commits, rows, readers, writers and bytes.
+"""How costs grow: with partitions, tasks, commits, rows, readers, writers and bytes.
 
     python benchmarks/growth.py [--json] [--only NAME ...] [--full | --tiny]
                                 [--folder PATH] [--record FILE]
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 CURVES: Final[dict[str, Callable[[Path, int], Iterator[Curve]]]] = {
     "partitions": topics.by_partitions,
+    "tasks": topics.by_tasks,
     "commits": topics.by_commits,
     "rows": topics.by_rows,
     "readers": crowds.by_readers,
@@ -46,6 +47,7 @@ CURVES: Final[dict[str, Callable[[Path, int], Iterator[Curve]]]] = {
 }
 SIZES: Final[Mapping[str, tuple[int, int, int]]] = {
     "partitions": (100, 10_000, 10_000),
+    "tasks": (100, 1_000, 10_000),
     "commits": (100, 10_000, 100_000),
     "rows": (1_000_000, 10_000_000, 100_000_000),
     "readers": (4, 64, 64),

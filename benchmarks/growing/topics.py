@@ -1,4 +1,4 @@
-"""What a topic of the log on disk costs: by partitions, by commits and by rows."""
+"""What a topic of the log on disk costs: by partitions, tasks, commits and rows."""
 
 from __future__ import annotations
 
@@ -80,6 +80,22 @@ def plan(source: Source) -> None:
     planner = Planner(source)
     start = planner.initial()
     planner.ranges(start, planner.latest(start))
+
+
+def by_tasks(folder: Path, most: int) -> Iterator[Curve]:
+    """Plan of a micro-batch of a million rows, cut into tasks."""
+    found: dict[int, float] = {}
+    place = folder / "tasks"
+    log = new_log(place, fsync="never")
+    append(log, many_rows(LARGE, 1)[:1] * 16)
+    log.close()
+    for count in powers(10, most):
+        given = {**properties(place), "startingOffsets": "earliest"}
+        given["minPartitions"] = str(count)
+        made = configure(from_mapping(given), default_manager(), use="spark")
+        with closing(Source(made)) as source:
+            found[count] = least(partial(plan, source))
+    yield Curve("plan", "tasks", "ms", found, LINEAR, "each task has a range")
 
 
 def by_commits(folder: Path, most: int) -> Iterator[Curve]:
