@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use buffers::{Octets, Strings};
+use json::columns::Parts;
 
 /// The interface that the Python side expects; raised with each change.
 const LEVEL: u32 = 1;
@@ -67,9 +68,6 @@ fn split<'py>(
 #[pyclass(frozen)]
 struct FlatJson(json::Fields);
 
-/// The buffers of a column: validity (None where all rows are valid), and its data.
-type Column<'py> = (Option<Bound<'py, PyBytes>>, Vec<Bound<'py, PyBytes>>);
-
 #[pymethods]
 impl FlatJson {
     /// `fields` are names and kinds: `"bool"`, `"int64"`, `"double"` or `"string"`.
@@ -87,18 +85,15 @@ impl FlatJson {
         first: usize,
         count: usize,
         undeclared: bool,
-    ) -> PyResult<(Bound<'py, PyBytes>, Vec<Column<'py>>)> {
+    ) -> PyResult<(Bound<'py, PyBytes>, Vec<Parts<'py>>)> {
         let (offsets, data) = (Octets::of(offsets)?, Octets::of(data)?);
         let (offsets, data) = (offsets.bytes(), data.bytes());
         let (others, columns) = py.detach(|| {
             let texts = Strings::new(offsets, data, first, count, false)?;
             self.0.parse(&texts, count, undeclared)
         })?;
-        let shown = |(valid, parts): json::Parts| {
-            let valid = valid.map(|bits| PyBytes::new(py, &bits));
-            (valid, parts.iter().map(|part| PyBytes::new(py, part)).collect())
-        };
-        Ok((PyBytes::new(py, &others), columns.into_iter().map(shown).collect()))
+        let parts = columns.iter().map(|column| column.parts(py)).collect::<PyResult<_>>()?;
+        Ok((PyBytes::new(py, &others), parts))
     }
 }
 

@@ -81,6 +81,7 @@ def test_flat_messages_in_any_order_are_parsed(compiled: Core) -> None:
         *(b'{"d":-0}', b'{"d":-0.0}', b'{"d":1e999}', b'{"d":.5}', b'{"d":1.}'),
         *(b'{"s":"\\ud800"}', b'{"s":"\\udc00"}', b'{"s":"\\x"}', b'{"s":"\x01"}'),
         *(b'{"s":"a', b'{"s":"\\', b'{"s":"\\u12', b'{"o":tru}', b'{"u":nul}'),
+        *(b'{"i":1,"i":2}', b'{"o":true,"s":"b","o":null}', b'{"s":"b","d":1,"i":x}'),
         *(b'{"u":[1,]}', b'{"u":{"a"}}', b'{"u":' + b"[" * 99 + b"]" * 99 + b"}"),
     ],
 )
@@ -94,14 +95,41 @@ def test_what_is_not_surely_good_is_left_with_nothing_of_it(
 
 
 def test_control_characters_are_found_wherever_they_are(compiled: Core) -> None:
-    around = [(at, 17 - at) for at in range(18)]  # words of 8 bytes, and what is left
+    # Blocks of 16 bytes, words of 8, and what is left.
+    around = [(at, 41 - at) for at in range(42)]
     bad = [
         b'{"s":"' + b"a" * before + bytes([code]) + b"a" * behind + b'"}'
         for code in range(0x20)
         for before, behind in around
     ]
-    good = b'{"s":"' + b" " * 18 + b'"}'
+    good = b'{"s":"' + b" " * 42 + b'"}'
     assert parse(compiled, *bad, good)[0] == [*range(len(bad))]
+
+
+@pytest.mark.parametrize("end", ["}", "}" + " " * 9])
+def test_numbers_of_any_length_are_exact(end: str, compiled: Core) -> None:
+    digits = "98765432109876543210"
+    whole = [sign + digits[:n] for n in range(1, 19) for sign in ("", "-")]
+    wide = [digits[:19], digits]
+    messages = [f'{{"i":{one}{end}'.encode() for one in (*whole, *wide)]
+    left, rows = parse(compiled, *messages)
+    assert left == [len(whole), len(whole) + 1]
+    assert [row["i"] for row in rows] == [*map(int, whole)]
+    parts = [f"{digits[:n]}.{digits[:m]}" for n in range(1, 20) for m in range(1, 20)]
+    messages = [f'{{"d":{one}{end}'.encode() for one in parts]
+    assert [row["d"] for row in parse(compiled, *messages)[1]] == [*map(float, parts)]
+
+
+@pytest.mark.parametrize("byte", [c for c in range(128) if not chr(c).isdigit()])
+def test_what_follows_digits_is_no_digit(byte: int, compiled: Core) -> None:
+    messages = [
+        b'{"i":' + b"1" * n + bytes([byte]) + b"1" * m + b"}"
+        for n in range(1, 9)
+        for m in range(8)
+    ]
+    space = byte in b" \t\n\r"
+    left, _ = parse(compiled, *messages)
+    assert left == [at for at in range(len(messages)) if at % 8 or not space]
 
 
 def test_fields_that_lack_or_are_undeclared_are_left_where_they_matter(
