@@ -187,8 +187,33 @@ def _epilog() -> str:
     expose_value=False,
     help="Log what happens, and print the traceback of a failure.",
 )
-def root() -> None:
+@click.option(
+    "--profile",
+    metavar="NAME",
+    help="Use what profiles/NAME.toml, beside the catalogue, replaces in streams; by "
+    "default STREAMFACTORY_PROFILE.",
+)
+def root(profile: str | None) -> None:
     """Streams as plug-ins, configured by strings, read by partition and offset."""
+    if profile is not None:
+        click.get_current_context().with_resource(_profile(profile))
+
+
+@contextmanager
+def _profile(name: str) -> Iterator[None]:
+    """Have a profile in the environment: processes that are started have it, too."""
+    # Imported here: most commands are started without one.
+    from streamfactory.wiring.config.profiles import ENVIRONMENT
+
+    before = os.environ.get(ENVIRONMENT)
+    os.environ[ENVIRONMENT] = name
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[ENVIRONMENT]
+        else:
+            os.environ[ENVIRONMENT] = before
 
 
 def run_program(arguments: Sequence[str]) -> int:

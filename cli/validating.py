@@ -73,9 +73,13 @@ def validate_command(
     Connects to nothing; the SQL of pipelines is analysed by Spark on this machine.
     """
     catalogue = Catalogue().snapshot()
-    targets = targets or _all_targets(catalogue)
+    broken = {} if targets else catalogue.broken()
+    targets = targets or [*_all_targets(catalogue), *map(str, broken)]
 
     def findings(target: str) -> Iterator[Document]:
+        if Path(target) in broken:
+            yield _unreadable(target, broken[Path(target)])
+            return
         try:
             definitions = [overrides.apply(one) for one in catalogue.find(target)]
         except ConfigError as error:
@@ -103,12 +107,12 @@ def validate_command(
 
 
 def _all_targets(catalogue: Catalogue) -> list[str]:
-    """The catalogue's streams, its files that cannot be read, and the pipelines."""
+    """The catalogue's streams, and the pipelines."""
     # Imported here: one named stream needs no Arrow.
     from streamfactory.spark.targets import all_targets
 
-    found = [*all_targets(catalogue), *map(str, catalogue.broken())]
-    if not found:
+    found = list(all_targets(catalogue))
+    if not found and not catalogue.broken():
         msg = f"there is no stream in {catalogue.folder}, and no pipeline beside it"
         raise UsageMistake(msg, remedy="name a stream or a file")
     return found

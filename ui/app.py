@@ -32,6 +32,7 @@ from streamfactory.ui.parameters import Parameter, checked, takes_parameters
 from streamfactory.ui.problems import Failed, http_problem, is_for_programs, problem
 from streamfactory.ui.running import running
 from streamfactory.ui.site import EXTENSION, Site, site
+from streamfactory.wiring.config.catalogue import active_profile
 from streamfactory.wiring.core.defects import InternalError
 from streamfactory.wiring.core.shown import plain_error, printable
 
@@ -171,6 +172,7 @@ def _context() -> dict[str, Any]:
         "can_log_in": site().access.has_token,
         "csrf": None if session is None else session.csrf,
         "can_edit": session is not None and site().edits.allowed,
+        "profile": active_profile(),
     }
 
 

@@ -6,7 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from streamfactory.wiring.config.catalogue import Catalogue
+from streamfactory.wiring.config.catalogue import Catalogue, active_profile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +17,7 @@ _SHARE: Final = 10
 """The same, as a multiple of the seconds that reading took: thousands of files."""
 
 _lock = threading.Lock()
-_read: tuple[float, Path, Catalogue] | None = None
+_read: tuple[float, tuple[Path, str | None], Catalogue] | None = None
 
 
 def forget() -> None:
@@ -35,7 +35,7 @@ def catalogue() -> Catalogue:
     """
     global _read  # noqa: PLW0603 - one for the process, as its environment is
     found = Catalogue()
-    place = found.folder.absolute()
+    place = found.folder.absolute(), active_profile()
     with _lock:
         if _read is not None:
             until, where, kept = _read

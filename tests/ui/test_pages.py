@@ -67,6 +67,20 @@ def assert_harmless(text: str) -> None:
     assert all(one.isprintable() or one == "\n" for one in text)
 
 
+def test_each_page_names_the_profile(
+    small: World, serve: Callable[..., Browser], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "profile" not in serve().get("/process").text
+    folder = small.catalogue.parent / "profiles"
+    folder.mkdir()
+    monkeypatch.setenv("STREAMFACTORY_PROFILE", "prod")
+    (folder / "prod.toml").write_text('[streams.clicks]\n"batch.rows" = 17\n')
+    browser = serve()
+    for path in ("/", "/stream?name=clicks", "/process", "/map"):
+        assert "profile <strong>prod</strong>" in browser.get(path).text
+    assert "prod.toml:2" in browser.get("/stream?name=clicks").text
+
+
 def test_overview_lists_streams_and_pipelines(world: World, serve: Serve) -> None:
     (world.catalogue / "torn.toml").write_text("[properties\n")
     page = serve().get("/")

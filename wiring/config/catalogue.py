@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 from streamfactory.spi import ConfigError, Problem, UnknownStream
 from streamfactory.wiring.config.documents import SUFFIXES, read_document
 from streamfactory.wiring.config.files import definitions_of
+from streamfactory.wiring.config.profiles import ENVIRONMENT as PROFILE
+from streamfactory.wiring.config.profiles import Profile
 from streamfactory.wiring.core.nearest import nearest
 
 if TYPE_CHECKING:
@@ -23,8 +25,13 @@ ENVIRONMENT: Final = "STREAMFACTORY_STREAMS"
 DEFAULT_FOLDER: Final = Path("configs/streams")
 
 
+def active_profile() -> str | None:
+    """The name of the profile of this process: STREAMFACTORY_PROFILE."""
+    return os.environ.get(PROFILE) or None
+
+
 def read_definitions(path: Path) -> list[StreamDefinition]:
-    """Read the definitions of one file, in the order of the file.
+    """Read the definitions of one file, in the order of the file, without a profile.
 
     Raises:
         ConfigError: config; see `definitions_of`.
@@ -49,6 +56,9 @@ class Catalogue:
     Args:
         folder: The folder of the files; by default STREAMFACTORY_STREAMS, then
             ``./configs/streams``. It need not exist: then there are no streams.
+
+    Where STREAMFACTORY_PROFILE names a `Profile`, each definition has its properties,
+    and a profile that cannot be read is an error of each call.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -122,7 +132,7 @@ class Catalogue:
         """
         path = Path(name_or_path)
         if path.suffix.lower() in SUFFIXES and os.path.lexists(path):
-            return read_definitions(path)
+            return self._of_file(path)
         return [self.get(name_or_path)]
 
     def one(self, name_or_path: str | os.PathLike[str]) -> StreamDefinition:
@@ -137,13 +147,21 @@ class Catalogue:
         if isinstance(name_or_path, str):
             found = self.find(name_or_path)
         else:
-            found = read_definitions(Path(name_or_path))
+            found = self._of_file(Path(name_or_path))
         if len(found) != 1:
             names = ", ".join(definition.name for definition in found)
             msg = f"{name_or_path} holds several streams: {names}"
             remedy = f"set {ENVIRONMENT} to its folder, and give one of the names"
             raise ConfigError(msg, remedy=remedy)
         return found[0]
+
+    def _profile(self) -> Profile | None:
+        name = active_profile()
+        return None if name is None else Profile.load(name, self.folder)
+
+    def _of_file(self, path: Path) -> list[StreamDefinition]:
+        found, profile = read_definitions(path), self._profile()
+        return found if profile is None else [profile.over(one) for one in found]
 
     def _read(self) -> _Contents:
         if not self._reads_once:
@@ -154,7 +172,7 @@ class Catalogue:
             return self._contents
 
     def _parsed(self) -> _Contents:
-        contents = _Contents()
+        contents, profile = _Contents(), self._profile()
         for document in [read_document(path) for path in self._files()]:
             path = document.path
             try:
@@ -164,9 +182,15 @@ class Catalogue:
                 # files.
                 contents.broken[path] = error
                 continue
+            if profile is not None:
+                definitions = [profile.over(one) for one in definitions]
             contents.by_stem.setdefault(path.stem, []).extend(definitions)
             for definition in definitions:
                 contents.by_name.setdefault(definition.name, []).append(definition)
+        if profile is not None:
+            unknown = profile.unknown_streams(contents.by_name)
+            if unknown is not None:
+                contents.broken[profile.path] = unknown
         return contents
 
     def _files(self) -> list[Path]:

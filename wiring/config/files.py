@@ -18,7 +18,7 @@ from streamfactory.wiring.core.nearest import nearest
 from streamfactory.wiring.options.texts import canonical_text, not_text, pointer_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _MEMBERS: Final = ("name", "description", "properties")
 _PINOT_MEMBERS: Final = re.compile(
@@ -57,7 +57,7 @@ def definitions_of(document: Document) -> list[StreamDefinition]:
     for definition in definitions:
         name = definition.name
         problems += _name_problems(name, origin, again=name in names)
-        problems += _property_problems(definition)
+        problems += property_problems(definition.properties)
         names.append(name)
     if problems:
         raise refusal(str(document.path), problems)
@@ -168,9 +168,10 @@ def name_problem(name: str) -> str | None:
     return None
 
 
-def _property_problems(definition: StreamDefinition) -> Iterator[Problem]:
+def property_problems(properties: Sequence[Property]) -> Iterator[Problem]:
+    """Yield what no set of properties may have: a key twice, or half of a character."""
     seen: dict[str, Property] = {}
-    for prop in definition.properties:
+    for prop in properties:
         first = seen.setdefault(prop.key.lower(), prop)
         if first is not prop:
             same = first.key == prop.key
