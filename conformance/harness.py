@@ -191,6 +191,17 @@ class LeavesGaps(Protocol):
         """Skip this number of offsets after the last message, as compaction does."""
 
 
+class SetsOffsets(Protocol):
+    """A medium in which the offset of the next message can be chosen."""
+
+    def advance(self, partition: int, offset: int) -> None:
+        """Let the next message of an empty partition have this offset.
+
+        It is near the greatest one, 2**63 - 2: the offset after a message is a signed
+        64-bit number, too.
+        """
+
+
 class WritesTombstones(Protocol):
     """Messages without a value."""
 
@@ -240,11 +251,45 @@ class Stops(Protocol):
         """Start it again with its data, at the same address."""
 
 
+class Freezes(Protocol):
+    """A server that can stop answering, as one on a machine that hangs.
+
+    `LocalServer.freeze` and `LocalServer.thaw` do so for a server that it has started.
+    """
+
+    def freeze(self) -> None:
+        """Stop answering: connections stay open, are accepted, and hear nothing."""
+
+    def thaw(self) -> None:
+        """Answer again, also what was asked meanwhile."""
+
+
 class RefusesLogins(Protocol):
     """A server with logins."""
 
     def refused_login(self) -> Mapping[str, str]:
         """Properties with which the server refuses the login."""
+
+
+class RefusesUsers(Protocol):
+    """A server whose users have different rights."""
+
+    def login_without_rights(self) -> Mapping[str, str]:
+        """Properties of a user who may log in, and neither read nor write the stream.
+
+        Called after `Harness.create`, for each stream.
+        """
+
+
+class RefusesWriting(Protocol):
+    """A server whose users have different rights."""
+
+    def login_that_reads(self) -> Mapping[str, str]:
+        """Properties of a user who may read the stream, and do nothing else.
+
+        The user may not write, administer topics, or see settings of the server. Called
+        after `Harness.create`, for each stream.
+        """
 
 
 class RefusesCertificates(Protocol):
@@ -388,13 +433,17 @@ BACKEND: Final = Kind(
         Truncates,
         Recreates,
         LeavesGaps,
+        SetsOffsets,
         WritesTombstones,
         Finishes,
         HidesPartitions,
         WritesMessages,
         WritesValues,
         Stops,
+        Freezes,
         RefusesLogins,
+        RefusesUsers,
+        RefusesWriting,
         RefusesCertificates,
         HasNowhere,
         ShowsAcknowledged,

@@ -35,6 +35,7 @@ from streamfactory.wiring.reading.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from streamfactory.conformance.bench import Bench
     from streamfactory.conformance.moments import Moment
@@ -78,7 +79,8 @@ def _outage(bench: Bench) -> Iterator[None]:
         bench.use(Stops).start()
 
 
-def _expect_away(error: StreamError, what: str) -> None:
+def expect_away(error: StreamError, what: str) -> None:
+    """Check that an error says that the server is away."""
     away = (ConnectionFailed, StreamTimeout)
     require(
         isinstance(error, away),
@@ -99,7 +101,7 @@ def an_unreachable_server_is_a_connection_error(bench: Bench) -> None:
     source = bench.source(**_options(bench))
     with _outage(bench):
         error = _refused(bench, "metadata.partitions()", source.metadata.partitions)
-        _expect_away(error, "metadata.partitions()")
+        expect_away(error, "metadata.partitions()")
     expect(len(source.metadata.partitions()), 1, "partitions when it is up again")
 
 
@@ -111,8 +113,16 @@ def an_unreachable_server_is_a_connection_error(bench: Bench) -> None:
 )
 def reading_continues_after_a_server_outage(bench: Bench) -> None:
     """After an outage readers continue, also idle ones; each message is read once."""
-    number, source = bench.create(messages=40), bench.source(**_options(bench))
-    claims = source.factory.claims()
+    read_around(bench, bench.source(**_options(bench)), _outage)
+
+
+def read_around(
+    bench: Bench,
+    source: Source,
+    interruption: Callable[[Bench], AbstractContextManager[None]],
+) -> None:
+    """Check that readers read each message once around an interruption."""
+    number, claims = bench.create(messages=40), source.factory.claims()
     if not (claims.replayable or claims.redelivers):
         msg = "not claimed: replayable or redelivers"
         raise Excluded(msg)
@@ -122,12 +132,12 @@ def reading_continues_after_a_server_outage(bench: Bench) -> None:
     idle = bench.closing(source.reader(bench.partition(number)))
     batch = bench.answer(idle, bench.infos()[number].earliest, max_rows=10)
     half, begin = bench.harness.numbers(batch.rows), batch.next_offset
-    with _outage(bench):
+    with interruption(bench):
         for _ in range(3):
             try:
                 batch = reader.fetch(at, timeout=0.2, max_rows=10)
             except StreamError as error:
-                _expect_away(error, "a fetch")
+                expect_away(error, "a fetch")
                 break
             # What was received before may still be answered.
             numbers, at = numbers + bench.harness.numbers(batch.rows), batch.next_offset
@@ -169,7 +179,7 @@ def committing_continues_after_a_server_outage(bench: Bench) -> None:
     messages = stage(bench, sink, 1, [[2], [3]])
     with _outage(bench):
         error = _refused(bench, "commit(1)", partial(committer.commit, 1, messages))
-        _expect_away(error, "commit(1)")
+        expect_away(error, "commit(1)")
     write(bench, bench.sink(**_options(bench)), 1, [[2], [3]])
     expect(seen(bench), [1, 2, 3], "what is visible of both epochs")
 
@@ -200,7 +210,7 @@ def _commit_interrupted(
         moments.held_at(moment, commit, interrupt, longest=_SLACK)
     except StreamError as error:
         raised = error
-        _expect_away(error, what)
+        expect_away(error, what)
         bench.note(f"raised {type(error).__name__}")
     finally:
         if not back:

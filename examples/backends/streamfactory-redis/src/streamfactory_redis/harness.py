@@ -164,6 +164,14 @@ class RedisHarness:
         assert RedisHarness._server is not None
         RedisHarness._server.start()
 
+    def freeze(self) -> None:
+        assert RedisHarness._server is not None
+        RedisHarness._server.freeze()
+
+    def thaw(self) -> None:
+        assert RedisHarness._server is not None
+        RedisHarness._server.thaw()
+
     def refused_login(self) -> Mapping[str, str]:
         return {"stream.redis.password": "another"}
 
