@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing, contextmanager, nullcontext, suppress
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from streamfactory.conformance.case import case
@@ -47,7 +48,7 @@ def topics_are_created_grown_and_deleted(bench: Bench) -> None:
     check_deletes(bench)
     bench.create()
     name = f"{bench.topic}-made"
-    with _administration(bench, name) as (call, source):
+    with administration(bench, name) as (call, source):
         schema = new_schema(bench)
         count = 1 if bench.traits.single_partition else 2
         call("create", name, schema, count)
@@ -77,7 +78,7 @@ def operations_on_an_unknown_topic_are_refused(bench: Bench) -> None:
     bench.create()
     name = f"{bench.topic}-made"
     operations = {"grow": (5,), "truncate": ({0: 1},), "facts": (), "delete": ()}
-    with _administration(bench, name) as (call, _):
+    with administration(bench, name) as (call, _):
         for _ in range(2):
             for operation, arguments in operations.items():
                 what = f"{operation} of a topic that is not there"
@@ -99,7 +100,7 @@ def topics_do_not_shrink(bench: Bench) -> None:
     """Growth to fewer partitions is a MisuseError, and all partitions are left."""
     bench.create(partitions=4)
     before = {*bench.written}
-    with _administration(bench, bench.topic) as (call, source):
+    with administration(bench, bench.topic) as (call, source):
         arguments = ("grow", bench.topic, len(before) - 1)
         error = expect_error(
             StreamError, "growth to fewer partitions", call, *arguments
@@ -128,7 +129,7 @@ def a_commit_into_a_deleted_topic_is_no_success(bench: Bench) -> None:
     sink = bench.sink()
     messages = stage(bench, sink, 0, [[1, 2, 3]])
     committer = bench.closing(sink.committer(writer_id=WRITER))
-    with _administration(bench, bench.topic) as (call, source):
+    with administration(bench, bench.topic) as (call, source):
         call("delete", bench.topic)
         try:
             committer.commit(0, messages)
@@ -161,7 +162,7 @@ def writers_find_no_unknown_topic(bench: Bench) -> None:
     check_deletes(bench)
     bench.create()
     schema = new_schema(bench)
-    with _administration(bench, bench.topic) as (call, _):
+    with administration(bench, bench.topic) as (call, _):
         call("delete", bench.topic)
         sink = bench.sink()
         _ask_for_missing("the count of partitions", sink.partition_count)
@@ -200,7 +201,7 @@ def deleting_a_topic_leaves_the_others(bench: Bench) -> None:
     before = bench.fetch_all(number)
     # The one is the beginning of the other's name, in both ways.
     for name in (f"{bench.topic}-made", bench.topic[:-1]):
-        with _administration(bench, name) as (call, _):
+        with administration(bench, name) as (call, _):
             call("create", name, new_schema(bench), 1)
             call("delete", name)
     expect(bench.fetch_all(number), before, "messages of the topic that was left")
@@ -218,10 +219,10 @@ def a_topic_that_is_created_again_is_empty(bench: Bench) -> None:
     schema = new_schema(bench)
     # A topic of what is there begins with it again, such as the rows of a table.
     name = f"{bench.topic}-made"
-    with _administration(bench, name) as (call, _):
+    with administration(bench, name) as (call, _):
         call("create", name, schema, 1)
         call("delete", name)
-    with _administration(bench, bench.topic) as (call, source):
+    with administration(bench, bench.topic) as (call, source):
         before = source.metadata.partitions()
         call("delete", bench.topic)
         call("create", bench.topic, schema, len(before))
@@ -248,7 +249,7 @@ def truncation_deletes_what_lies_before(bench: Bench) -> None:
         bench.write(number, _WRITE)
     before, left = bench.fetch_all(number), [bench.fetch_all(n) for n in others]
     whole, exact = before[_WRITE][0], before[_WRITE + _WRITE // 3][0]
-    with _administration(bench, bench.topic) as (call, _):
+    with administration(bench, bench.topic) as (call, _):
         try:
             call("truncate", bench.topic, {number: exact})
         except Unsupported:
@@ -272,7 +273,7 @@ def truncation_deletes_what_lies_before(bench: Bench) -> None:
 def facts_and_settings_can_be_shown(bench: Bench) -> None:
     """Facts and settings of a topic are texts and numbers by name."""
     bench.create(messages=1)
-    with _administration(bench, bench.topic) as (call, _):
+    with administration(bench, bench.topic) as (call, _):
         for operation in ("facts", "settings"):
             try:
                 found = call(operation, bench.topic)
@@ -300,15 +301,21 @@ def check_deletes(bench: Bench) -> None:
 
 
 @contextmanager
-def _administration(
-    bench: Bench, topic: str
+def administration(
+    bench: Bench, topic: str, options: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[tuple[Callable[..., Any], Source]]:
-    """A function that calls operations by name, and the source of a topic."""
+    """A function that calls operations by name, and the source of a topic.
+
+    Args:
+        bench: Of the case.
+        topic: Its name.
+        options: Properties over those of the harness.
+    """
     if bench.backend.topic_admin is None:
         msg = "no ability: topic_admin"
         raise Excluded(msg)
     key = f"stream__{bench.backend.name}__topic__name"
-    made = bench.configured(**{key: topic})
+    made = bench.configured(**{key: topic}, **options)
     assert made.backend.topic_admin is not None
     source = bench.closing(Source(made))
     with closing(made.backend.topic_admin(made.config)) as admin:

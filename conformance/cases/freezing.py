@@ -115,9 +115,7 @@ def _factories(bench: Bench) -> list[ConsumerFactory]:
     """Two factories of the author's."""
     made = bench.configured(**_options(bench))
     assert made.backend.consumer_factory is not None
-    return [
-        bench.closing(made.backend.consumer_factory(made.config)) for _ in range(2)
-    ]
+    return [bench.closing(made.backend.consumer_factory(made.config)) for _ in range(2)]
 
 
 @case(

@@ -175,6 +175,19 @@ class RedisHarness:
     def refused_login(self) -> Mapping[str, str]:
         return {"stream.redis.password": "another"}
 
+    def login_without_rights(self) -> Mapping[str, str]:
+        return self._user("stranger", "+@connection")
+
+    def login_that_reads(self) -> Mapping[str, str]:
+        return self._user("reader", "+@connection", "+@read", "+eval", "+evalsha")
+
+    def _user(self, name: str, *rights: str) -> Mapping[str, str]:
+        """The login of a user who has these rights, for all keys."""
+        with connect(self._address()) as client:
+            settings = ("reset", "on", f">{_PASSWORD}", "~*", *rights)
+            client.execute_command("ACL", "SETUSER", name, *settings)
+        return {"stream.redis.user": name}
+
     def nowhere(self) -> Mapping[str, str]:
         return {"stream.redis.topic.name": "nowhere"}
 
