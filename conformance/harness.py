@@ -202,6 +202,13 @@ class SetsOffsets(Protocol):
         """
 
 
+class ExceedsOffsets(Protocol):
+    """A medium with messages that no offset has."""
+
+    def exceed(self, partition: int) -> None:
+        """Append one: the first beyond all offsets, or one between two of them."""
+
+
 class WritesTombstones(Protocol):
     """Messages without a value."""
 
@@ -289,6 +296,17 @@ class RefusesWriting(Protocol):
 
         The user may not write, administer topics, or see settings of the server. Called
         after `Harness.create`, for each stream.
+        """
+
+
+class RefusesAdministration(Protocol):
+    """A server whose users have different rights."""
+
+    def login_that_writes(self) -> Mapping[str, str]:
+        """Properties of a user who may read and write the stream, and do nothing else.
+
+        The user may not administer topics, or see settings of the server. Called after
+        `Harness.create`, for each stream.
         """
 
 
@@ -434,6 +452,7 @@ BACKEND: Final = Kind(
         Recreates,
         LeavesGaps,
         SetsOffsets,
+        ExceedsOffsets,
         WritesTombstones,
         Finishes,
         HidesPartitions,
@@ -444,6 +463,7 @@ BACKEND: Final = Kind(
         RefusesLogins,
         RefusesUsers,
         RefusesWriting,
+        RefusesAdministration,
         RefusesCertificates,
         HasNowhere,
         ShowsAcknowledged,

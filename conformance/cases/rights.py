@@ -16,6 +16,7 @@ from streamfactory.conformance.cases.reading import ROWS
 from streamfactory.conformance.cases.writing import WRITER, seen, write
 from streamfactory.conformance.expectations import expect, require
 from streamfactory.conformance.harness import (
+    RefusesAdministration,
     RefusesUsers,
     RefusesWriting,
     WritesRows,
@@ -79,6 +80,24 @@ def a_user_who_may_only_read_writes_nothing(bench: Bench) -> None:
     _expect_refused(bench, "a claim of a writer id", committer.last)
     require(write(bench, bench.sink(), 0, [[1, 2]]), "epoch 0 was committed before")
     expect(seen(bench), [1, 2], "rows of a user who may write")
+
+
+@case(
+    "W6",
+    claims=("epoch_visibility",),
+    abilities=(WritesRows, RefusesAdministration),
+    writing=True,
+    hint="a writer asks for settings, or makes a topic, without being allowed to",
+    needs=("the_harness_sees_what_it_writes",),
+)
+def a_user_who_may_read_and_write_writes(bench: Bench) -> None:
+    """A user who may read and write the stream, and nothing else, writes epochs."""
+    bench.create(partitions=2)
+    login = dict(bench.use(RefusesAdministration).login_that_writes())
+    sink = bench.sink(**login)
+    write(bench, sink, 0, [[1, 2], [3]])
+    write(bench, sink, 1, [[4]])
+    expect(seen(bench), [1, 2, 3, 4], "rows of a user who may write")
 
 
 @case("R10", abilities=(RefusesWriting,), hint=_HINT, needs=ROWS)
