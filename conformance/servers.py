@@ -176,7 +176,9 @@ class LocalServer:
             with suppress(ProcessLookupError):
                 os.kill(self._server, signal.SIGKILL)
             self._read(self._shell)  # the answer that was late
+            self._server = 0
             raise RuntimeError(self._late("end"))
+        self._server = 0
 
     def freeze(self) -> None:
         """Suspend its processes: it accepts connections, and answers nothing.

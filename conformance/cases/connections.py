@@ -34,7 +34,7 @@ from streamfactory.spi import (
 from streamfactory.wiring.reading.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from streamfactory.conformance.bench import Bench
@@ -114,16 +114,23 @@ def an_unreachable_server_is_a_connection_error(bench: Bench) -> None:
 )
 def reading_continues_after_a_server_outage(bench: Bench) -> None:
     """After an outage readers continue, also idle ones; each message is read once."""
-    read_around(bench, bench.source(**options(bench)), _outage)
+    read_around(bench, options(bench), _outage)
 
 
 def read_around(
     bench: Bench,
-    source: Source,
+    given: Mapping[str, str],
     interruption: Callable[[Bench], AbstractContextManager[None]],
 ) -> None:
-    """Check that readers read each message once around an interruption."""
-    number, claims = bench.create(messages=40), source.factory.claims()
+    """Check that readers read each message once around an interruption.
+
+    Args:
+        bench: Of the case.
+        given: Options of the readers.
+        interruption: Within it the server does not answer.
+    """
+    number, source = bench.create(messages=40), bench.source(**given)
+    claims = source.factory.claims()
     if not (claims.replayable or claims.redelivers):
         msg = "not claimed: replayable or redelivers"
         raise Excluded(msg)

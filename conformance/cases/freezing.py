@@ -30,8 +30,8 @@ _TIMEOUT: Final = 1.0
 """Seconds of ``connection.timeout.millis`` in these cases."""
 _SEVERAL: Final = 3
 """Requests of a writer that may each wait so long: a write, and its abort."""
-_HUNG: Final = 15.0
-"""Seconds after which a call will never return."""
+_HUNG: Final = 2
+"""Times as long as loops wait for progress: then a call will never return."""
 
 
 def _options(bench: Bench) -> dict[str, str]:
@@ -61,12 +61,13 @@ def _unanswered(
     may_succeed: bool = False,
 ) -> None:
     """Check that a call ends in time, with the error of a server that is away."""
+    longest = requests * _TIMEOUT + _HUNG * bench.waits.progress
 
     def attempt() -> StreamError | None:
         try:
-            run_within(_HUNG, function)
+            run_within(longest, function)
         except Stuck as error:
-            msg = f"{what} did not end within {_HUNG:g} s without an answer"
+            msg = f"{what} did not end within {longest:g} s without an answer"
             raise Mismatch(msg) from error
         except Exception as error:  # noqa: BLE001 - what it is translated to is examined
             return source.guard.translate(error)
@@ -106,9 +107,10 @@ def a_server_that_does_not_answer_is_a_timeout(bench: Bench) -> None:
         fetch = partial(consumer.fetch_messages, start + 1, None, limits)
         _unanswered(bench, source, "fetch_messages", fetch, may_succeed=True)
     found = bench.infos(bench.provider(used))
-    expect(found, before, "partitions when it answers again")
-    rows = bench.fetch_all(number)
-    expect([n for _, n in rows], bench.written[number], "messages afterwards")
+    expect({*found}, {*before}, "partitions when it answers again")
+    if used.claims().replayable:
+        rows = bench.fetch_all(number)
+        expect([n for _, n in rows], bench.written[number], "messages afterwards")
 
 
 def _factories(bench: Bench) -> list[ConsumerFactory]:
@@ -126,7 +128,7 @@ def _factories(bench: Bench) -> list[ConsumerFactory]:
 )
 def reading_continues_after_a_server_hung(bench: Bench) -> None:
     """Readers of a server that hung continue; each message is read once."""
-    read_around(bench, bench.source(**_options(bench)), _silence)
+    read_around(bench, _options(bench), _silence)
 
 
 @case(

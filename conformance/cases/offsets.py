@@ -39,7 +39,9 @@ def the_greatest_offsets_are_read(bench: Bench) -> None:
     first, *others = bench.write(number, 3)
     wanted = list(enumerate([first, *others], GREATEST - 2))
     expect(bench.bounds(number)[1], GREATEST + 1, "latest of the full partition")
-    expect(bench.fetch_all(number, GREATEST - 2), wanted, "messages, by the author")
+    for limit in (1, 10):
+        rows = bench.fetch_all(number, GREATEST - 2, max_rows=limit)
+        expect(rows, wanted, f"messages, {limit} at a time")
     expect(bench.fetch_all(number, GREATEST), wanted[-1:], "the last message")
     found = bench.read_all(bench.source(), number, GREATEST - 1, GREATEST + 1)
     expect(found, wanted[1:], "messages, by a reader")

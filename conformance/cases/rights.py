@@ -11,7 +11,7 @@ from streamfactory.conformance.cases.administration import (
     administration,
     new_schema,
 )
-from streamfactory.conformance.cases.connections import refused
+from streamfactory.conformance.cases.connections import options, refused
 from streamfactory.conformance.cases.reading import ROWS
 from streamfactory.conformance.cases.writing import WRITER, seen, write
 from streamfactory.conformance.expectations import expect, require
@@ -45,16 +45,16 @@ def a_user_without_rights_is_not_authorized(bench: Bench) -> None:
     """A user who may not read the stream gets NotAuthorized from all of its readers."""
     number = bench.create(messages=_MESSAGES)
     earliest = bench.infos()[number].earliest
-    login = dict(bench.use(RefusesUsers).login_without_rights())
+    login = {**options(bench), **bench.use(RefusesUsers).login_without_rights()}
     source = bench.closing(Source(bench.configured(**login)))
-    for what, function in {
+    calls: dict[str, Callable[[], Any]] = {
         "metadata.partitions()": source.metadata.partitions,
         "fetch()": partial(_read, bench, source, number, earliest),
-    }.items():
+    }
+    for what, function in calls.items():
         error = refused(bench, what, function)
-        require(
-            isinstance(error, NotAuthorized), f"{what} without the right is {error!r}"
-        )
+        found = f"{what} without the right is {error!r}"
+        require(isinstance(error, NotAuthorized), found)
 
 
 def _read(bench: Bench, source: Source, number: int, at: int) -> object:
@@ -72,7 +72,7 @@ def _read(bench: Bench, source: Source, number: int, at: int) -> object:
 def a_user_who_may_only_read_writes_nothing(bench: Bench) -> None:
     """A write of a user who may only read is NotAuthorized, and nothing is visible."""
     bench.create()
-    login = dict(bench.use(RefusesWriting).login_that_reads())
+    login = {**options(bench), **bench.use(RefusesWriting).login_that_reads()}
     sink = bench.sink(**login)
     _expect_refused(bench, "a write", partial(write, bench, sink, 0, [[1, 2]]))
     expect(seen(bench), [], "rows of a user who may only read")
@@ -104,7 +104,7 @@ def a_user_who_may_read_and_write_writes(bench: Bench) -> None:
 def a_user_who_may_only_read_reads(bench: Bench) -> None:
     """A user who may read, and nothing else, reads all messages."""
     number = bench.create(messages=_MESSAGES)
-    login = dict(bench.use(RefusesWriting).login_that_reads())
+    login = {**options(bench), **bench.use(RefusesWriting).login_that_reads()}
     source = bench.closing(Source(bench.configured(**login)))
     [info] = source.metadata.partitions()
     reader = bench.closing(source.reader(info.partition))
@@ -125,7 +125,8 @@ def a_user_who_may_only_read_reads(bench: Bench) -> None:
 def a_user_who_may_only_read_administers_nothing(bench: Bench) -> None:
     """Operations on topics are NotAuthorized for a user who may only read."""
     number = bench.create(messages=_MESSAGES)
-    login, topic = bench.use(RefusesWriting).login_that_reads(), bench.topic
+    topic = bench.topic
+    login = {**options(bench), **bench.use(RefusesWriting).login_that_reads()}
     made, last = f"{topic}-made", bench.offsets(number)[-1]
     with administration(bench, topic, login) as (call, source):
         for operation, *arguments in (
