@@ -156,6 +156,17 @@ class WritesRows(Protocol):
         """The numbers that are visible in the medium, by partition, in order."""
 
 
+class ShowsStaged(Protocol):
+    """A medium that holds rows of epochs which are not decided yet."""
+
+    def staged(self) -> Mapping[str, bool]:
+        """What it holds for them, by any names, and whether it removes it in time.
+
+        Of rows that the medium removes after a time, if nothing is decided, the value
+        is True.
+        """
+
+
 class HasSinkProperties(Protocol):
     """A stream that is written by another configuration than it is read."""
 
@@ -446,6 +457,7 @@ BACKEND: Final = Kind(
     Harness,
     (
         WritesRows,
+        ShowsStaged,
         HasSinkProperties,
         Grows,
         Truncates,

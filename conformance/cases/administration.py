@@ -77,15 +77,25 @@ def operations_on_an_unknown_topic_are_refused(bench: Bench) -> None:
     check_deletes(bench)
     bench.create()
     name = f"{bench.topic}-made"
-    operations = {"grow": (5,), "truncate": ({0: 1},), "facts": (), "delete": ()}
+    operations = {"grow": (5,), "facts": (), "truncate": ({0: 1},), "delete": ()}
     with administration(bench, name) as (call, _):
+        found: dict[str, type[StreamError]] = {}
+        call("create", name, new_schema(bench), 1)
+        for operation, arguments in operations.items():
+            try:
+                call(operation, name, *arguments)
+            except Unsupported:
+                found[operation] = Unsupported
+            except StreamError as error:  # an offset that an empty topic has not
+                bench.note(f"{operation}: {error.code}")
         for _ in range(2):
             for operation, arguments in operations.items():
                 what = f"{operation} of a topic that is not there"
+                wanted = found.get(operation, TopicNotFound)
                 error = expect_error(
                     StreamError, what, call, operation, name, *arguments
                 )
-                refused = isinstance(error, TopicNotFound | Unsupported)
+                refused = isinstance(error, TopicNotFound | wanted)
                 require(refused, f"{what} is {error!r}")
             call("create", name, new_schema(bench), 1)
             call("delete", name)
@@ -107,6 +117,8 @@ def topics_do_not_shrink(bench: Bench) -> None:
         )
         refused = isinstance(error, MisuseError | Unsupported)
         require(refused, f"growth to fewer partitions is {error!r}")
+        with suppress(Unsupported):
+            call("grow", bench.topic, len(before))
         found = {info.partition.id for info in source.metadata.partitions()}
     expect(found, before, "partitions afterwards")
 

@@ -273,6 +273,32 @@ class DeletesTopicsInTwoRequests(RemoteAdmin):
         _HIDDEN.discard(topic)
 
 
+# --- what is staged ---------------------------------------------------------------
+
+
+class _Forgetting(RemoteCommitter):
+    def abort(self, epoch: int, messages: Sequence[CommitMessage]) -> None:
+        """Nothing is removed."""
+
+
+@_caught_by("decided_epochs_leave_nothing_staged")
+class KeepsWhatIsAborted(RemoteProducers):
+    """The abort of an epoch leaves its rows in the server."""
+
+    COMMITTER = _Forgetting
+
+
+class _Lasting(RemoteWriter):
+    EXPIRES = False
+
+
+@_caught_by("abandoned_attempts_are_removed")
+class StagesForEver(RemoteProducers):
+    """What a writer that was killed has staged is never removed."""
+
+    REMOTE = _Lasting
+
+
 # --- the greatest offsets ---------------------------------------------------------
 
 

@@ -74,6 +74,8 @@ class Server:
         """Offset of the first message."""
         self.exceeded = False
         """Whether the last message has no offset."""
+        self.staged: dict[str, bool] = {}
+        """Attempts that are not decided, and whether each expires."""
 
     def send(self, config: StreamConfig, right: str) -> None:
         """A request that needs a right."""
@@ -180,10 +182,18 @@ class RemoteWriter(LogWriter):
     """Stages rows in the server."""
 
     config: StreamConfig
+    attempt: str
+    EXPIRES: ClassVar = True
 
     def write(self, outgoing: Outgoing) -> None:
-        server_of(self.config).send(self.config, "write")
+        server = server_of(self.config)
+        server.send(self.config, "write")
+        server.staged[self.attempt] = self.EXPIRES
         super().write(outgoing)
+
+    def abort(self) -> None:
+        server_of(self.config).staged.pop(self.attempt, None)
+        super().abort()
 
 
 class RemoteCommitter(LogCommitter):
@@ -202,7 +212,19 @@ class RemoteCommitter(LogCommitter):
     ) -> LastCommit | None:
         server_of(self.config).send(self.config, "write")
         self.check_space(messages)
-        return super().commit(epoch, messages, source_position)
+        held = super().commit(epoch, messages, source_position)
+        self.forget(messages)
+        return held
+
+    def abort(self, epoch: int, messages: Sequence[CommitMessage]) -> None:
+        self.forget(messages)
+        super().abort(epoch, messages)
+
+    def forget(self, messages: Sequence[CommitMessage]) -> None:
+        """Remove what is staged."""
+        for message in messages:
+            attempt = message.payload["attempt"]
+            server_of(self.config).staged.pop(attempt, None)
 
     def check_space(self, messages: Sequence[CommitMessage]) -> None:
         """Refuse rows behind the greatest offset."""
@@ -226,7 +248,7 @@ class RemoteProducers(ZooProducers):
 
     def create_writer(self, context: WriteContext) -> StreamWriter:
         writer = self.REMOTE(self.log(context.schema), context)
-        writer.config = self.config
+        writer.config, writer.attempt = self.config, context.attempt
         return writer
 
     def create_committer(self, writer_id: str | None) -> StreamCommitter:
@@ -287,6 +309,9 @@ class RemoteHarness(MemoryHarness):
         for request in self._server.late:
             request()
         self._server.late.clear()
+
+    def staged(self) -> Mapping[str, bool]:
+        return dict(self._server.staged)
 
     def login_without_rights(self) -> Mapping[str, str]:
         return {"stream.memory.user": "stranger"}

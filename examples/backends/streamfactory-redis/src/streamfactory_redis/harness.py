@@ -67,6 +67,14 @@ def _offset(entry: bytes) -> int:
     return int(high) * 2**22 + int(low)
 
 
+def _fields(message: Message) -> dict[str, Any]:
+    """The fields of an entry, without a time."""
+    fields: dict[str, Any] = {"value": str(message.number)}
+    if message.key is not None:
+        fields["key"] = message.key
+    return {**fields, **dict(message.headers)}
+
+
 class RedisHarness:
     """A topic of numbers. Each case gets a new one."""
 
@@ -131,12 +139,10 @@ class RedisHarness:
     def write_messages(self, partition: int, messages: Sequence[Message]) -> None:
         entries = []
         for message in messages:
-            fields: dict[str, Any] = {"value": str(message.number)}
-            if message.key is not None:
-                fields["key"] = message.key
+            fields = _fields(message)
             if message.timestamp_ms is not None:
                 fields["stored"] = message.timestamp_ms * 1000
-            entries.append({**fields, **dict(message.headers)})
+            entries.append(fields)
         self._append(partition, *entries)
 
     def write_values(self, partition: int, values: Sequence[bytes]) -> None:
@@ -240,6 +246,11 @@ class RedisHarness:
                 for number, entries in enumerate(reading.execute())
             }
 
+    def staged(self) -> Mapping[str, bool]:
+        with connect(self._address()) as client:
+            keys = client.scan_iter(match=self._key("staged:*"))
+            return {key.decode(): client.pttl(key) > 0 for key in keys}
+
     def close(self) -> None:
         if self.topic:
             with connect(self._address()) as client:
@@ -280,9 +291,8 @@ class ForeignHarness(RedisHarness):
     """
 
     single_partition: ClassVar = True
-    sets_timestamps: ClassVar = False
     reasons: ClassVar = {"rows": "streams of other programs are not written"}
-    rows = visible = grow = recreate = acknowledged = None  # type: ignore[assignment]
+    rows = visible = staged = grow = recreate = acknowledged = None  # type: ignore[assignment]
 
     def properties(self) -> Mapping[str, str]:
         deleting = {"stream.redis.delete.acknowledged": "false"}
@@ -290,6 +300,18 @@ class ForeignHarness(RedisHarness):
 
     def partitions(self) -> Sequence[int]:
         return [0]
+
+    def write(self, partition: int, numbers: Sequence[int]) -> None:
+        self._append(partition, *({"value": str(number)} for number in numbers))
+
+    def write_messages(self, partition: int, messages: Sequence[Message]) -> None:
+        with connect(self._address()) as client:
+            # Of a message without a time: that of the one before, or none.
+            time = self._last(client, partition) // 2**22
+            for message in messages:
+                if message.timestamp_ms is not None:
+                    time = message.timestamp_ms
+                client.xadd(self.topic, _fields(message), id=f"{time}-*")
 
     def exceed(self, partition: int) -> None:
         with connect(self._address()) as client:
