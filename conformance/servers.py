@@ -20,7 +20,7 @@ _SUPERVISOR: Final = """
 stop=$1; server=; shift
 end() {
   [ -z "$server" ] && return
-  kill -s "$stop" "$server"; kill -s CONT "$server"; wait "$server"; server=
+  kill -s "$stop" "$server"; kill -s CONT "$server" 2>/dev/null; wait "$server"; server=
 }
 while read -r word; do
   if [ "$word" = start ]; then

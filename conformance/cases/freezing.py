@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from streamfactory.spi import ConsumerFactory
     from streamfactory.wiring.reading.source import Source
 
-_TIMEOUT: Final = 1.0
+_TIMEOUT: Final = 1.5
 """Seconds of ``connection.timeout.millis`` in these cases."""
 _SEVERAL: Final = 3
 """Requests of a writer that may each wait so long: a write, and its abort."""

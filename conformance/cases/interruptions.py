@@ -44,7 +44,7 @@ def a_creation_that_loses_its_server_can_be_repeated(bench: Bench) -> None:
     count = 1 if bench.traits.single_partition else 3
     with Moments() as moments:
         for number, moment in enumerate(_moments(bench, moments)):
-            name = f"{bench.topic}-{number}"
+            name = f"{bench.topic}-made{number}"
             with administration(bench, name, options(bench)) as (call, source):
                 create = partial(call, "create", name, schema, count)
                 _interrupt(bench, moments, moment, create, done=MisuseError)
@@ -115,6 +115,8 @@ def _interrupt(
     try:
         moments.run(function, moment, stops.stop)
     except done as error:
+        if moment is None:
+            raise
         bench.note(f"done before: {error.code}")
     except TransientError as error:
         expect_away(error, "a call that was interrupted")
