@@ -137,10 +137,18 @@ def a_commit_into_a_deleted_topic_is_no_success(bench: Bench) -> None:
     if bench.backend.consumer_factory is None:
         msg = "the type cannot be read"
         raise Excluded(msg)
+    for claimed in (False, True):
+        _commit_into_deleted(bench, claimed=claimed)
+
+
+def _commit_into_deleted(bench: Bench, *, claimed: bool) -> None:
+    """Commit into a topic that was deleted, before or after the writer was claimed."""
     bench.create()
     sink = bench.sink()
     messages = stage(bench, sink, 0, [[1, 2, 3]])
     committer = bench.closing(sink.committer(writer_id=WRITER))
+    if claimed:
+        committer.last()
     with administration(bench, bench.topic) as (call, source):
         call("delete", bench.topic)
         try:

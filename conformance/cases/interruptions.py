@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +17,13 @@ from streamfactory.conformance.cases.connections import expect_away, options
 from streamfactory.conformance.expectations import expect, expect_error, require
 from streamfactory.conformance.harness import Stops
 from streamfactory.conformance.moments import Moment, Moments
-from streamfactory.spi import MisuseError, StreamError, TopicNotFound, TransientError
+from streamfactory.spi import (
+    MisuseError,
+    StreamError,
+    TopicNotFound,
+    TransientError,
+    Unsupported,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,13 +53,14 @@ def a_creation_that_loses_its_server_can_be_repeated(bench: Bench) -> None:
         for number, moment in enumerate(_moments(bench, moments)):
             name = f"{bench.topic}-made{number}"
             with administration(bench, name, options(bench)) as (call, source):
+                _connect(partial(call, "facts", bench.topic))
                 create = partial(call, "create", name, schema, count)
                 _interrupt(bench, moments, moment, create, done=MisuseError)
                 infos = source.metadata.partitions()
                 expect(len(infos), count, "partitions of the topic")
                 held = [i for i in infos if i.latest not in (None, i.earliest)]
                 expect(held, [], "partitions of a new topic with messages")
-                call("delete", name)
+                _repeat(bench, partial(call, "delete", name), TopicNotFound)
 
 
 @case(
@@ -66,22 +74,34 @@ def a_deletion_that_loses_its_server_can_be_repeated(bench: Bench) -> None:
     check_deletes(bench)
     bench.create()
     schema = new_schema(bench)
+    # Not of what is there, such as the changes of a table.
+    with administration(bench, f"{bench.topic}-made") as (call, _):
+        call("create", f"{bench.topic}-made", schema, 1)
+        call("delete", f"{bench.topic}-made")
     with Moments() as moments:
         for moment in _moments(bench, moments):
             bench.create(partitions=2, messages=_MESSAGES)
             count, name = len(bench.written), bench.topic
             with administration(bench, name, options(bench)) as (call, source):
+                _connect(partial(call, "facts", name))
                 delete = partial(call, "delete", name)
                 _interrupt(bench, moments, moment, delete, done=TopicNotFound)
                 what = "metadata of a deleted topic"
                 error = expect_error(StreamError, what, source.metadata.partitions)
                 gone = isinstance(error, TopicNotFound)
                 require(gone, f"{what} is {error!r}")
-                call("create", name, schema, count)
+                create = partial(call, "create", name, schema, count)
+                _repeat(bench, create, MisuseError)
                 infos = source.metadata.partitions()
                 held = [i for i in infos if i.latest not in (None, i.earliest)]
                 expect(held, [], "partitions with messages of the deleted topic")
                 call("delete", name)
+
+
+def _connect(look: Callable[[], object]) -> None:
+    """Let an administration connect: what is interrupted is the operation alone."""
+    with suppress(Unsupported):
+        look()
 
 
 def _moments(bench: Bench, moments: Moments) -> Iterator[Moment | None]:
@@ -109,11 +129,14 @@ def _interrupt(
         function: The call.
         done: What it raises where it was done before.
     """
-    stops = bench.use(Stops)
-    if moment is not None:
-        bench.note(f"stop() before {moment}")
+    server, stopped = bench.use(Stops), []
+
+    def stop() -> None:
+        stopped.append(moment)
+        server.stop()
+
     try:
-        moments.run(function, moment, stops.stop)
+        moments.run(function, moment, stop)
     except done as error:
         if moment is None:
             raise
@@ -124,9 +147,10 @@ def _interrupt(
     else:
         return
     finally:
-        if moment is not None:
-            bench.note("start()")
-            stops.start()
+        # A later call may need fewer requests than the one that was counted.
+        if stopped:
+            bench.note(f"stop() before {moment}, start()")
+            server.start()
     _repeat(bench, function, done)
 
 
