@@ -92,11 +92,11 @@ def operations_on_an_unknown_topic_are_refused(bench: Bench) -> None:
             for operation, arguments in operations.items():
                 what = f"{operation} of a topic that is not there"
                 wanted = found.get(operation, TopicNotFound)
-                error = expect_error(
+                raised = expect_error(
                     StreamError, what, call, operation, name, *arguments
                 )
-                refused = isinstance(error, TopicNotFound | wanted)
-                require(refused, f"{what} is {error!r}")
+                refused = isinstance(raised, TopicNotFound | wanted)
+                require(refused, f"{what} is {raised!r}")
             call("create", name, new_schema(bench), 1)
             call("delete", name)
 
