@@ -44,6 +44,9 @@ SLICE: Final = 0.25
 """Seconds that a fetch of the author's may take."""
 BYTES: Final = 8 * 1024**2
 
+_OF_READING: Final = ("replayable", "redelivers")
+"""Claims of a stream's consumers, also for cases that write it."""
+
 Row = tuple[int, int]
 """Offset and number."""
 
@@ -84,19 +87,27 @@ class Bench(Workbench[Harness]):
 
     def excluded(self, case: Requirements) -> None:
         """Raise `Excluded` where a case does not apply, by claims and abilities."""
-        name = "producer_factory" if case.writing else "consumer_factory"
+        of_reading = [claim for claim in case.claims if claim in _OF_READING]
+        of_writing = [claim for claim in case.claims if claim not in _OF_READING]
+        if case.writing:
+            self._require_claims("write", of_writing)
+        if of_reading or not case.writing:
+            self._require_claims("read", of_reading if case.writing else case.claims)
+        super().excluded(case)
+
+    def _require_claims(self, use: str, wanted: Iterable[str]) -> None:
+        name = "producer_factory" if use == "write" else "consumer_factory"
         if getattr(self.backend, name) is None:
-            msg = f"the type cannot be {'written' if case.writing else 'read'}"
+            msg = f"the type cannot be {'written' if use == 'write' else 'read'}"
             raise Excluded(msg)
         self.harness.create(1)
-        used = self.configured("write" if case.writing else "read")
+        used = self.configured(use)
         # The one that is used: with a spool, streams are read by another factory.
         claims = getattr(used.backend, name)(used.config).claims()
-        for claim in case.claims:
+        for claim in wanted:
             if not is_claimed(claims, claim):
                 msg = f"not claimed: {claim}"
                 raise Excluded(msg)
-        super().excluded(case)
 
     def missing(self, case: Requirements) -> list[str]:
         """Methods of ``spi`` that are not overridden, and those of the harness."""

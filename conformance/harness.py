@@ -156,6 +156,17 @@ class WritesRows(Protocol):
         """The numbers that are visible in the medium, by partition, in order."""
 
 
+class ShowsStaged(Protocol):
+    """A medium that holds rows of epochs which are not decided yet."""
+
+    def staged(self) -> Mapping[str, bool]:
+        """What it holds for them, by any names, and whether it removes it in time.
+
+        Of rows that the medium removes after a time, if nothing is decided, the value
+        is True.
+        """
+
+
 class HasSinkProperties(Protocol):
     """A stream that is written by another configuration than it is read."""
 
@@ -189,6 +200,24 @@ class LeavesGaps(Protocol):
 
     def gap(self, partition: int, offsets: int) -> None:
         """Skip this number of offsets after the last message, as compaction does."""
+
+
+class SetsOffsets(Protocol):
+    """A medium in which the offset of the next message can be chosen."""
+
+    def advance(self, partition: int, offset: int) -> None:
+        """Let the next message of an empty partition have this offset.
+
+        It is near the greatest one, 2**63 - 2: the offset after a message is a signed
+        64-bit number, too.
+        """
+
+
+class ExceedsOffsets(Protocol):
+    """A medium with messages that no offset has."""
+
+    def exceed(self, partition: int) -> None:
+        """Append one: the first beyond all offsets, or one between two of them."""
 
 
 class WritesTombstones(Protocol):
@@ -240,11 +269,56 @@ class Stops(Protocol):
         """Start it again with its data, at the same address."""
 
 
+class Freezes(Protocol):
+    """A server that can stop answering, as one on a machine that hangs.
+
+    `LocalServer.freeze` and `LocalServer.thaw` do so for a server that it has started.
+    """
+
+    def freeze(self) -> None:
+        """Stop answering: connections stay open, are accepted, and hear nothing."""
+
+    def thaw(self) -> None:
+        """Answer again, also what was asked meanwhile."""
+
+
 class RefusesLogins(Protocol):
     """A server with logins."""
 
     def refused_login(self) -> Mapping[str, str]:
         """Properties with which the server refuses the login."""
+
+
+class RefusesUsers(Protocol):
+    """A server whose users have different rights."""
+
+    def login_without_rights(self) -> Mapping[str, str]:
+        """Properties of a user who may log in, and neither read nor write the stream.
+
+        Called after `Harness.create`, for each stream.
+        """
+
+
+class RefusesWriting(Protocol):
+    """A server whose users have different rights."""
+
+    def login_that_reads(self) -> Mapping[str, str]:
+        """Properties of a user who may read the stream, and do nothing else.
+
+        The user may not write, administer topics, or see settings of the server. Called
+        after `Harness.create`, for each stream.
+        """
+
+
+class RefusesAdministration(Protocol):
+    """A server whose users have different rights."""
+
+    def login_that_writes(self) -> Mapping[str, str]:
+        """Properties of a user who may read and write the stream, and do nothing else.
+
+        The user may not administer topics, or see settings of the server. Called after
+        `Harness.create`, for each stream.
+        """
 
 
 class RefusesCertificates(Protocol):
@@ -383,18 +457,25 @@ BACKEND: Final = Kind(
     Harness,
     (
         WritesRows,
+        ShowsStaged,
         HasSinkProperties,
         Grows,
         Truncates,
         Recreates,
         LeavesGaps,
+        SetsOffsets,
+        ExceedsOffsets,
         WritesTombstones,
         Finishes,
         HidesPartitions,
         WritesMessages,
         WritesValues,
         Stops,
+        Freezes,
         RefusesLogins,
+        RefusesUsers,
+        RefusesWriting,
+        RefusesAdministration,
         RefusesCertificates,
         HasNowhere,
         ShowsAcknowledged,

@@ -7,6 +7,7 @@ the text stays as it is, with its lines.
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -37,6 +38,12 @@ _COMPUTED: Final[dict[type[ast.operator], type[ast.operator]]] = {
 _DECLARED: Final = {"annotation", "returns", "decorator_list", "type_params", "bases"}
 """Fields of nodes in which nothing is changed: they are no steps of a computation."""
 _NOTHING: Final = ast.Constant(None)
+_SHOWING: Final = {"__repr__", "__str__"}
+"""Functions whose result is shown to people."""
+_LOGGED: Final = {"debug", "info", "warning", "error", "exception", "critical", "log"}
+"""Methods of a logger."""
+_TEXTS: Final = {"remedy", "doc", "hint"}
+"""Arguments that are shown to people."""
 
 
 @dataclass(frozen=True, order=True)
@@ -157,7 +164,7 @@ def _called(node: ast.Call) -> Iterator[tuple[ast.expr, ast.expr, str]]:
         yield node, arguments[0], "dropped call"
         yield node, arguments[-1], "dropped call"
     for keyword in node.keywords:
-        if keyword.arg is not None and not _constant(keyword.value):
+        if keyword.arg not in (None, *_TEXTS) and not _constant(keyword.value):
             yield keyword.value, _NOTHING, "constant for a field"
 
 
@@ -173,7 +180,7 @@ def _replaced(node: ast.stmt, source: str) -> Iterator[tuple[str, str]]:
     match node:
         case ast.Expr(ast.Call() as call):
             yield "pass", "dropped call"
-            if not _appends(call):
+            if not _appends(call) and not _is_base(call.func):
                 yield _suppressed(node, source), "caught error"
         case ast.Raise():
             yield "pass", "caught error"
@@ -195,6 +202,14 @@ def _appends(node: ast.Call) -> bool:
     return isinstance(node.func, ast.Attribute) and node.func.attr == "append" and known
 
 
+def _is_base(node: ast.expr) -> bool:
+    """Whether it is ``super().__init__``, which raises nothing."""
+    match node:
+        case ast.Attribute(ast.Call(ast.Name("super")), "__init__"):
+            return True
+    return False
+
+
 def _is_none(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
@@ -206,22 +221,66 @@ def _suppressed(node: ast.stmt, source: str) -> str:
 
 
 def _steps(
-    node: ast.AST, where: tuple[str, ...] = (), statement: int = 1
+    node: ast.AST,
+    where: tuple[str, ...] = (),
+    statement: int = 1,
+    texts: frozenset[str] = frozenset(),
 ) -> Iterator[_Step]:
-    """The nodes of what is computed: no declarations, f-strings and type imports."""
-    if isinstance(node, ast.JoinedStr) or _declares(node):
+    """The nodes of what is computed: no declarations, type imports and texts.
+
+    Args:
+        node: The tree.
+        where: Functions and classes around it.
+        statement: Line of the statement around it.
+        texts: Names of the function around it whose values people read.
+    """
+    if _declares(node) or _is_text(node, texts):
         return
     if isinstance(node, ast.stmt):
         statement = node.lineno
     yield _Step(node, ".".join(where), statement)
     if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-        where = (*where, node.name)
+        where, texts = (*where, node.name), _text_names(node)
     for name, value in ast.iter_fields(node):
         if name in _DECLARED:
             continue
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST):
-                yield from _steps(child, where, statement)
+                yield from _steps(child, where, statement, texts)
+
+
+def _is_text(node: ast.AST, texts: frozenset[str]) -> bool:
+    """Whether a node makes what people read: another text is no other behaviour."""
+    match node:
+        case ast.JoinedStr():
+            return True
+        case ast.FunctionDef(name):
+            return name in _SHOWING
+        case ast.Assign([ast.Name(name)]) | ast.AugAssign(ast.Name(name)):
+            return name in texts
+        case ast.keyword(name):
+            return name in _TEXTS
+        case ast.Expr(ast.Call(ast.Attribute(ast.Name(name), method))):
+            return method in _LOGGED and "log" in name.lower()
+    return False
+
+
+def _text_names(function: ast.AST) -> frozenset[str]:
+    """Names that a function uses in errors and in log records only."""
+    shown: Counter[str] = Counter()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Raise) or _is_text(node, frozenset()):
+            shown.update(_loaded(node))
+    every = Counter(_loaded(function))
+    return frozenset(name for name in shown if shown[name] >= every[name])
+
+
+def _loaded(node: ast.AST) -> list[str]:
+    return [
+        n.id
+        for n in ast.walk(node)
+        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
+    ]
 
 
 def _declares(node: ast.AST) -> bool:

@@ -10,15 +10,18 @@ import socket
 import subprocess
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 _SUPERVISOR: Final = """
 stop=$1; server=; shift
-end() { [ -z "$server" ] || { kill -s "$stop" "$server"; wait "$server"; server=; }; }
+end() {
+  [ -z "$server" ] && return
+  kill -s "$stop" "$server"; kill -s CONT "$server" 2>/dev/null; wait "$server"; server=
+}
 while read -r word; do
   if [ "$word" = start ]; then
     "$@" >>server.log 2>&1 &
@@ -40,6 +43,8 @@ _LOOK: Final = 0.01
 """Seconds between two looks at whether a server answers."""
 _SHOWN: Final = 2000
 """Characters of a log that an error shows."""
+_SUSPENDED: Final = "TtZX"
+"""States of processes that do nothing: suspended, traced, or ended."""
 
 
 def find_program(name: str, package: str) -> str:
@@ -107,6 +112,8 @@ class LocalServer:
         self._port = 0
         self._shell: subprocess.Popen[str] | None = None
         self._server = 0
+        self._suspended: list[int] = []
+        """Its processes, the server first, while it is frozen."""
 
     @property
     def port(self) -> int:
@@ -169,10 +176,43 @@ class LocalServer:
             with suppress(ProcessLookupError):
                 os.kill(self._server, signal.SIGKILL)
             self._read(self._shell)  # the answer that was late
+            self._server = 0
             raise RuntimeError(self._late("end"))
+        self._server = 0
+
+    def freeze(self) -> None:
+        """Suspend its processes: it accepts connections, and answers nothing.
+
+        Raises:
+            RuntimeError: It does not run, or is not suspended in time.
+        """
+        if self._shell is None or not self._server:
+            msg = "the server does not run"
+            raise RuntimeError(msg)
+        self._suspended = [self._server]
+        # A process that is suspended starts no other: its children are all.
+        for pid in self._suspended:
+            os.kill(pid, signal.SIGSTOP)
+            self._await_suspended(pid)
+            self._suspended += _children(pid)
+
+    def _await_suspended(self, pid: int) -> None:
+        deadline = time.monotonic() + self._timeout
+        while _state(pid) not in _SUSPENDED:
+            if time.monotonic() > deadline:
+                raise RuntimeError(self._late("stop answering"))
+            time.sleep(_LOOK)
+
+    def thaw(self) -> None:
+        """Let its processes go on; without `freeze` this has no effect."""
+        suspended, self._suspended = self._suspended, []
+        for pid in suspended:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
     def close(self) -> None:
         """End it for good; twice is allowed."""
+        self.thaw()
         shell, self._shell = self._shell, None
         if shell is None:
             return
@@ -236,3 +276,21 @@ class LocalServer:
     def _late(self, what: str) -> str:
         seconds = f"{self._timeout:g} s"
         return f"the server does not {what} within {seconds}: {self.log[-_SHOWN:]}"
+
+
+def _state(pid: int) -> str:
+    """The state of a process in the letter of Linux; X where there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return "X"
+    return text.rpartition(")")[2].split()[0]
+
+
+def _children(pid: int) -> list[int]:
+    """Processes that a process has started."""
+    try:
+        found = [p.read_text() for p in Path(f"/proc/{pid}/task").glob("*/children")]
+    except FileNotFoundError:
+        return []
+    return [int(child) for text in found for child in text.split()]

@@ -34,7 +34,8 @@ from streamfactory.spi import (
 from streamfactory.wiring.reading.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from streamfactory.conformance.bench import Bench
     from streamfactory.conformance.moments import Moment
@@ -49,13 +50,14 @@ _ROWS: Final = 4
 """Of an epoch, by two tasks."""
 
 
-def _options(bench: Bench) -> dict[str, str]:
+def options(bench: Bench) -> dict[str, str]:
+    """Those that bound how long a client waits for its server."""
     key = f"stream__{bench.backend.name}__connection__timeout__millis"
     # Few attempts: that failures to connect are retried by time is the framework's.
     return {key: str(_TIMEOUT), "retry__max__attempts": "3"}
 
 
-def _refused(bench: Bench, what: str, function: Callable[[], Any]) -> StreamError:
+def refused(bench: Bench, what: str, function: Callable[[], Any]) -> StreamError:
     """The error of a call that has to fail within its timeout."""
     began = time.monotonic()
     error = expect_error(StreamError, what, function)
@@ -78,7 +80,8 @@ def _outage(bench: Bench) -> Iterator[None]:
         bench.use(Stops).start()
 
 
-def _expect_away(error: StreamError, what: str) -> None:
+def expect_away(error: StreamError, what: str) -> None:
+    """Check that an error says that the server is away."""
     away = (ConnectionFailed, StreamTimeout)
     require(
         isinstance(error, away),
@@ -96,10 +99,10 @@ def _expect_away(error: StreamError, what: str) -> None:
 def an_unreachable_server_is_a_connection_error(bench: Bench) -> None:
     """Without its server metadata is a connection error, in time; later it works."""
     bench.create(messages=3)
-    source = bench.source(**_options(bench))
+    source = bench.source(**options(bench))
     with _outage(bench):
-        error = _refused(bench, "metadata.partitions()", source.metadata.partitions)
-        _expect_away(error, "metadata.partitions()")
+        error = refused(bench, "metadata.partitions()", source.metadata.partitions)
+        expect_away(error, "metadata.partitions()")
     expect(len(source.metadata.partitions()), 1, "partitions when it is up again")
 
 
@@ -111,7 +114,22 @@ def an_unreachable_server_is_a_connection_error(bench: Bench) -> None:
 )
 def reading_continues_after_a_server_outage(bench: Bench) -> None:
     """After an outage readers continue, also idle ones; each message is read once."""
-    number, source = bench.create(messages=40), bench.source(**_options(bench))
+    read_around(bench, options(bench), _outage)
+
+
+def read_around(
+    bench: Bench,
+    given: Mapping[str, str],
+    interruption: Callable[[Bench], AbstractContextManager[None]],
+) -> None:
+    """Check that readers read each message once around an interruption.
+
+    Args:
+        bench: Of the case.
+        given: Options of the readers.
+        interruption: Within it the server does not answer.
+    """
+    number, source = bench.create(messages=40), bench.source(**given)
     claims = source.factory.claims()
     if not (claims.replayable or claims.redelivers):
         msg = "not claimed: replayable or redelivers"
@@ -122,12 +140,12 @@ def reading_continues_after_a_server_outage(bench: Bench) -> None:
     idle = bench.closing(source.reader(bench.partition(number)))
     batch = bench.answer(idle, bench.infos()[number].earliest, max_rows=10)
     half, begin = bench.harness.numbers(batch.rows), batch.next_offset
-    with _outage(bench):
+    with interruption(bench):
         for _ in range(3):
             try:
                 batch = reader.fetch(at, timeout=0.2, max_rows=10)
             except StreamError as error:
-                _expect_away(error, "a fetch")
+                expect_away(error, "a fetch")
                 break
             # What was received before may still be answered.
             numbers, at = numbers + bench.harness.numbers(batch.rows), batch.next_offset
@@ -163,14 +181,14 @@ def _rest(bench: Bench, reader: Reader, at: int, count: int) -> list[int]:
 def committing_continues_after_a_server_outage(bench: Bench) -> None:
     """A commit during an outage is a connection error; the next attempt writes once."""
     bench.create()
-    sink = bench.sink(**_options(bench))
+    sink = bench.sink(**options(bench))
     committer = bench.closing(sink.committer(writer_id=WRITER))
     committer.commit(0, stage(bench, sink, 0, [[1]]))
     messages = stage(bench, sink, 1, [[2], [3]])
     with _outage(bench):
-        error = _refused(bench, "commit(1)", partial(committer.commit, 1, messages))
-        _expect_away(error, "commit(1)")
-    write(bench, bench.sink(**_options(bench)), 1, [[2], [3]])
+        error = refused(bench, "commit(1)", partial(committer.commit, 1, messages))
+        expect_away(error, "commit(1)")
+    write(bench, bench.sink(**options(bench)), 1, [[2], [3]])
     expect(seen(bench), [1, 2, 3], "what is visible of both epochs")
 
 
@@ -181,7 +199,7 @@ def _commit_interrupted(
 
     What was returned as committed is visible then.
     """
-    sink = bench.sink(**_options(bench))
+    sink = bench.sink(**options(bench))
     committer = bench.closing(sink.committer(writer_id=WRITER))
     messages = stage(bench, sink, epoch, _tasks(epoch))
     committer.last()
@@ -200,7 +218,7 @@ def _commit_interrupted(
         moments.held_at(moment, commit, interrupt, longest=_SLACK)
     except StreamError as error:
         raised = error
-        _expect_away(error, what)
+        expect_away(error, what)
         bench.note(f"raised {type(error).__name__}")
     finally:
         if not back:
@@ -231,7 +249,7 @@ def a_commit_that_loses_its_server_writes_once(bench: Bench) -> None:
     """A commit that is interrupted by an outage, and its repeat, write once."""
     bench.create(partitions=2)
     with Moments() as moments:
-        sink = bench.sink(**_options(bench))
+        sink = bench.sink(**options(bench))
         committer = bench.closing(sink.committer(writer_id=WRITER))
         for epoch in range(2):
             messages = stage(bench, sink, epoch, _tasks(epoch))
@@ -241,7 +259,7 @@ def a_commit_that_loses_its_server_writes_once(bench: Bench) -> None:
             epoch, moment = 2 + at, pick(way, calls, range(outside))
             _commit_interrupted(bench, moment, moments, epoch, back=at % 2 == 0)
             bench.note(f"commit({epoch}) by another instance")
-            again = bench.sink(**_options(bench))
+            again = bench.sink(**options(bench))
             committer = bench.closing(again.committer(writer_id=WRITER))
             messages = stage(bench, again, epoch, _tasks(epoch))
             moments.run(partial(committer.commit, epoch, messages))
@@ -252,9 +270,9 @@ def a_commit_that_loses_its_server_writes_once(bench: Bench) -> None:
 
 
 def _open(bench: Bench, properties: dict[str, str]) -> StreamError:
-    options = {**_options(bench), **properties}
-    source = bench.closing(Source(bench.configured(**options)))
-    return _refused(bench, "metadata.partitions()", source.metadata.partitions)
+    given = {**options(bench), **properties}
+    source = bench.closing(Source(bench.configured(**given)))
+    return refused(bench, "metadata.partitions()", source.metadata.partitions)
 
 
 @case(

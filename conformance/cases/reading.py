@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
+import threading
+import time
 from typing import TYPE_CHECKING
 
 from streamfactory.conformance.bench import BYTES, SLICE
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
     from streamfactory.conformance.bench import Bench, Row
 
 MESSAGES = 120
+_ARRIVING = 5
+"""Messages that arrive one by one."""
+_WAITING = 0.1
+"""Seconds between them."""
 ROWS = ("offsets_rise_and_nothing_is_missing",)
 STARTS = (*ROWS, "a_start_is_inclusive")
 
@@ -312,3 +318,42 @@ def tombstones_are_rows(bench: Bench) -> None:
     for batch in bench.batches(reader, *bench.bounds(number)):
         nulls += batch.rows.column(column).is_null().to_pylist()
     expect(nulls, [False, False, True], "which rows are null")
+
+
+@case(
+    "R1",
+    claims=("replayable",),
+    hint="what ends the wait is not read, or the wait lasts for its whole time",
+    needs=STARTS,
+)
+def a_message_that_arrives_during_a_fetch_is_returned(bench: Bench) -> None:
+    """Fetches that wait for messages return them, each once, when they arrive."""
+    number = bench.create(messages=1)
+    reader, at = bench.reader(number), bench.infos()[number].earliest
+    found: list[int] = []
+    wanted = 1 + _ARRIVING
+    errors: list[BaseException] = []
+
+    def read() -> None:
+        patience, here = bench.patience(), at
+        try:
+            while len(found) < wanted and not patience.over(0.5):
+                batch = reader.fetch(here, timeout=0.5)
+                if batch.num_rows:
+                    patience.renew()
+                found.extend(bench.harness.numbers(batch.rows))
+                here = batch.next_offset
+        except BaseException as error:  # noqa: BLE001 - raised below
+            errors.append(error)
+
+    thread = threading.Thread(target=read, name="conformance-fetching")
+    thread.start()
+    try:
+        for _ in range(_ARRIVING):
+            time.sleep(_WAITING)  # most of it the reader waits
+            bench.write(number, 1)
+    finally:
+        thread.join()
+    if errors:
+        raise errors[0]
+    expect(found, bench.written[number], "messages that arrived meanwhile")

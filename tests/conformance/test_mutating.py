@@ -113,6 +113,35 @@ def test_each_change_of_what_is_computed_is_a_mutation_and_no_declaration() -> N
     assert {m.where for m in mutations_of(MODULE)} == {"", "half", "Reader.fetch"}
 
 
+SHOWN = """
+class Reader(Base):
+    def __init__(self, config):
+        super().__init__(config)
+
+    def __repr__(self):
+        return f"{self.name}" or "reader"
+
+    def fetch(self, row, found):
+        msg = f"row {row}" if row > 1 else "no row"
+        msg += str(found - 1)
+        remedy, count = "wait", found + 1
+        log.warning("%s rows", found - 2)
+        raise Refused(msg, count, remedy=remedy.strip())
+"""
+
+
+def test_what_people_read_is_no_mutation() -> None:
+    found = {(m.line, m.kind, m.before) for m in mutations_of(SHOWN)}
+    refused = "Refused(msg, count, remedy=remedy.strip())"
+    assert found == {
+        (4, "dropped call", "super().__init__(config)"),
+        (12, "other operation", "found + 1"),
+        (12, "off by one", "1"),
+        (14, "swapped arguments", refused),
+        (14, "caught error", f"raise {refused}"),
+    }
+
+
 def test_a_mutation_changes_nothing_else() -> None:
     for one in mutations_of(MODULE):
         changed = one.apply(MODULE)

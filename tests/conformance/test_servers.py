@@ -35,6 +35,8 @@ from streamfactory.conformance import LocalServer
 command = lambda port: [sys.executable, "-c", sys.argv[2], str(port), ""]
 server = LocalServer(Path(sys.argv[1]), command)
 server.start()
+if sys.argv[3]:
+    server.freeze()
 print(server.port, flush=True)
 time.sleep(60)
 """
@@ -86,11 +88,48 @@ def test_a_server_is_started_stopped_and_started_at_the_same_address(
     assert not is_alive(tmp_path)
 
 
+def test_a_frozen_server_accepts_and_answers_when_it_is_thawed(
+    server: LocalServer,
+) -> None:
+    with pytest.raises(RuntimeError, match="does not run"):
+        server.freeze()
+    server.start()
+    server.thaw()
+    server.freeze()
+    with socket.create_connection(("127.0.0.1", server.port), 0.2) as connection:
+        with pytest.raises(TimeoutError):
+            connection.recv(1)
+        server.thaw()
+        connection.settimeout(20.0)
+        assert connection.recv(1) == b""  # it accepts and closes
+    server.stop()
+    with pytest.raises(RuntimeError, match="does not run"):
+        server.freeze()
+
+
+def test_the_processes_of_a_frozen_server_are_frozen_too(tmp_path: Path) -> None:
+    parent = "import subprocess, sys; subprocess.run([sys.executable, *sys.argv[1:]])"
+    given = ("-c", ECHO)
+    server = LocalServer(
+        tmp_path,
+        lambda port: [sys.executable, "-c", parent, *given, str(port), ""],
+    )
+    server.start()
+    server.freeze()
+    with (
+        socket.create_connection(("127.0.0.1", server.port), 0.2) as connection,
+        pytest.raises(TimeoutError),
+    ):
+        connection.recv(1)
+    server.close()
+
+
+@pytest.mark.parametrize("frozen", ["", "frozen"])
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
 def test_a_server_ends_with_a_process_and_its_group(
-    sent: signal.Signals, tmp_path: Path
+    sent: signal.Signals, frozen: str, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-c", PARENT, str(tmp_path), ECHO]
+    command = [sys.executable, "-c", PARENT, str(tmp_path), ECHO, frozen]
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,

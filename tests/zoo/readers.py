@@ -677,3 +677,19 @@ class ClosesWhatIsShared(ZooConsumers):
         for shared in filter(None, [self._OPEN.pop(self.config["store"], None)]):
             shared[0] = False
         super().close()
+
+
+@caught_by("a_message_that_arrives_during_a_fetch_is_returned")
+class SkipsWhatArrivesDuringAFetch(LogConsumer):
+    """A fetch that has waited goes on behind the messages that ended its wait."""
+
+    def fetch_messages(
+        self, start: int, end: int | None, limits: FetchLimits
+    ) -> Fetched:
+        fetched = super().fetch_messages(start, end, replace(limits, timeout=0.0))
+        if fetched.rows is not None:
+            return fetched
+        number = self._partition.id
+        self._log.wait(number, start, limits.timeout, self._woken)
+        latest = self._log.bounds()[number].latest
+        return replace(fetched, next_offset=max(start, latest), latest=latest)

@@ -13,6 +13,7 @@ from tests.zoo.matrix import (
     DEFECTS,
     PAGE,
     WAITING,
+    WAITS,
     failed_cases,
     others_on_page,
     plugins_for,
@@ -21,6 +22,7 @@ from tests.zoo.matrix import (
 )
 from tests.zoo.planted import section
 from tests.zoo.registry import ZOO, BrokenBackend
+from tests.zoo.remote import RemoteHarness, remote_backend
 from tests.zoo.servers import TlsHarness
 
 from streamfactory.backends.memory import streamfactory_backend
@@ -50,7 +52,7 @@ def _quiet() -> Iterator[None]:
     logger.setLevel(level)
 
 
-@pytest.mark.slow("the kit runs on each of 90 broken backends")
+@pytest.mark.slow("the kit runs on each of 100 broken backends")
 @pytest.mark.parametrize("broken", ZOO.values(), ids=ZOO)
 def test_a_broken_backend_fails_its_case_and_of_others_those_on_the_page(
     broken: BrokenBackend,
@@ -87,6 +89,19 @@ def test_a_correct_backend_passes_the_case(
 ) -> None:
     [found] = [one for one in all_cases() if one.name == case]
     result = run_case(found, Subject(backend, harness, plugins_for(backend)))
+    assert (result.outcome, result.reason) == (Outcome.PASSED, "")
+
+
+@pytest.mark.parametrize(
+    "case",
+    sorted({b.caught_by for b in ZOO.values() if b.harness is RemoteHarness}),
+)
+def test_a_correct_remote_backend_passes_the_case(case: str) -> None:
+    """And what it needs of a server, a user or an offset is not skipped."""
+    [found] = [one for one in all_cases() if one.name == case]
+    backend = remote_backend()
+    plugins = plugins_for(backend)
+    result = run_case(found, Subject(backend, RemoteHarness, plugins, waits=WAITS))
     assert (result.outcome, result.reason) == (Outcome.PASSED, "")
 
 

@@ -216,6 +216,14 @@ class MqttHarness:
         counts = [log.count(f"Received PUBACK from {name} ") for name in names]
         return dict(enumerate(counts))
 
+    def freeze(self) -> None:
+        assert MqttHarness._server is not None
+        MqttHarness._server.freeze()
+
+    def thaw(self) -> None:
+        assert MqttHarness._server is not None
+        MqttHarness._server.thaw()
+
     def refused_login(self) -> Mapping[str, str]:
         return {"stream.mqtt.password": "another"}
 

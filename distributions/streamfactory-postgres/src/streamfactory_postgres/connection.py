@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
+import socket
+import struct
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import psycopg
 from streamfactory import spi
 
+if TYPE_CHECKING:
+    from psycopg.abc import PQGen
+
 Connection = psycopg.Connection[tuple[Any, ...]]
+T = TypeVar("T")
+"""What a request answers."""
 
 _SESSION: Final = (
     "-c timezone=UTC -c datestyle=ISO -c intervalstyle=iso_8601 "
@@ -19,8 +27,54 @@ _SESSION: Final = (
     "-c default_transaction_isolation=read\\ committed"
 )
 """Values come as text: these settings make it the same text in every database."""
+_SSL_REQUEST: Final = struct.pack("!ii", 8, 80877103)
+"""Each server answers it with one byte, before anybody logs in."""
 _INHERITED: list[Any] = []
 """Connections of a parent process: closing one would end the parent's session."""
+
+
+class _Answered(psycopg.Connection[tuple[Any, ...]]):
+    """A connection whose requests end where its server does not answer any more.
+
+    The system of a server that hangs acknowledges what it is sent, so no limit of TCP
+    notices it. One that computes for long answers the first bytes of another client.
+    """
+
+    silence: float | None = None
+    """Seconds without an answer after which the server is looked at."""
+
+    def wait(
+        self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None
+    ) -> T:
+        return super().wait(self._answered(gen), interval)
+
+    def _answered(self, gen: PQGen[T]) -> PQGen[T]:
+        heard, ready = time.monotonic(), None
+        while True:
+            try:
+                wanted = next(gen) if ready is None else gen.send(ready)
+            except StopIteration as ended:
+                answer: T = ended.value
+                return answer
+            ready = yield wanted
+            now = time.monotonic()
+            if ready:
+                heard = now
+            elif self.silence is not None and now - heard > self.silence:
+                if not _hears(self.info.host, self.info.port, self.silence / 4):
+                    self.pgconn.finish()  # it cannot be told to roll back
+                    msg = f"the server has not answered for {now - heard:.1f} s"
+                    raise psycopg.OperationalError(msg)
+                heard = now
+
+
+def _hears(host: str, port: int, seconds: float) -> bool:
+    try:
+        with socket.create_connection((host, port), seconds) as other:
+            other.sendall(_SSL_REQUEST)
+            return bool(other.recv(1))
+    except OSError:
+        return False
 
 
 def connect(
@@ -42,7 +96,7 @@ def connect(
     """
     host, _, port = config["address"].rpartition(":")
     timeout: int = config["connection.timeout.millis"]
-    return psycopg.connect(
+    made = _Answered.connect(
         host=host.strip("[]"),
         port=int(port),
         dbname=config["database"],
@@ -67,6 +121,8 @@ def connect(
         # A prepared plan would outlive a table that is recreated.
         prepare_threshold=None,
     )
+    made.silence = 0.8 * timeout / 1000
+    return made
 
 
 class Connections:

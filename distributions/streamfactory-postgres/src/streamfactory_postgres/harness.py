@@ -107,6 +107,12 @@ class PostgresHarness:
     def start(self) -> None:
         self._running().start()
 
+    def freeze(self) -> None:
+        self._running().freeze()
+
+    def thaw(self) -> None:
+        self._running().thaw()
+
     def refused_login(self) -> Mapping[str, str]:
         return {"stream.postgres.password": "wrong"}
 

@@ -88,6 +88,14 @@ class Server:
         """End it and its sessions; what it has stored stays."""
         self._process.stop()
 
+    def freeze(self) -> None:
+        """Suspend it and its sessions: nothing is answered."""
+        self._process.freeze()
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self._process.thaw()
+
     def close(self) -> None:
         """End it for good; twice is allowed."""
         self._process.close()

@@ -83,6 +83,12 @@ class PostgresChangesHarness:
     def start(self) -> None:
         self._server().start()
 
+    def freeze(self) -> None:
+        self._server().freeze()
+
+    def thaw(self) -> None:
+        self._server().thaw()
+
     def refused_login(self) -> Mapping[str, str]:
         return {"stream.postgres-changes.password": "wrong"}
 

@@ -41,6 +41,9 @@ class NatsTopicAdmin(spi.TopicAdmin):
                 await layout.fetch_partitions(client, topic, self._timeout)
                 msg = f"topic {topic!r} exists"
                 raise spi.MisuseError(msg)
+            # Of a creation or deletion that was interrupted.
+            for info in await layout.fetch_streams(client, topic, self._timeout):
+                await self._delete(client, info.stream)
             await self._create(
                 client,
                 layout.staged_stream(topic),
@@ -53,7 +56,8 @@ class NatsTopicAdmin(spi.TopicAdmin):
                 layout.commits_subject(topic, ">"),
                 max_msgs_per_subject=1,
             )
-            for partition in range(count):
+            # Partition 0 last: from then on the topic is there.
+            for partition in reversed(range(count)):
                 await self._create_partition(client, topic, partition)
 
         self._connection.run(create)
@@ -86,16 +90,12 @@ class NatsTopicAdmin(spi.TopicAdmin):
     def delete(self, topic: str) -> None:
         async def delete(client: Client) -> None:
             infos = await layout.fetch_partitions(client, topic, self._timeout)
-            streams = [info.stream for info in infos]
+            first, *others = [info.stream for info in infos]
             if infos[0].managed:
-                streams += [layout.staged_stream(topic), layout.commits_stream(topic)]
-            for stream in streams:
-                try:
-                    verb = f"STREAM.DELETE.{stream}"
-                    await request(client, verb, timeout=self._timeout)
-                except ApiError as error:
-                    if error.code != STREAM_NOT_FOUND:
-                        raise
+                others += [layout.staged_stream(topic), layout.commits_stream(topic)]
+            # Partition 0 last: until then a repeat finds the rest.
+            for stream in (*others, first):
+                await self._delete(client, stream)
 
         self._connection.run(delete)
 
@@ -125,6 +125,13 @@ class NatsTopicAdmin(spi.TopicAdmin):
             return answer["config"], answer["state"]
 
         return self._connection.run(ask)
+
+    async def _delete(self, client: Client, stream: str) -> None:
+        try:
+            await request(client, f"STREAM.DELETE.{stream}", timeout=self._timeout)
+        except ApiError as error:
+            if error.code != STREAM_NOT_FOUND:
+                raise
 
     async def _create_partition(
         self, client: Client, topic: str, partition: int

@@ -209,6 +209,14 @@ class NatsHarness:
         assert NatsHarness._server is not None
         NatsHarness._server.start()
 
+    def freeze(self) -> None:
+        assert NatsHarness._server is not None
+        NatsHarness._server.freeze()
+
+    def thaw(self) -> None:
+        assert NatsHarness._server is not None
+        NatsHarness._server.thaw()
+
     def refused_login(self) -> Mapping[str, str]:
         return {"stream.nats.password": "another"}
 

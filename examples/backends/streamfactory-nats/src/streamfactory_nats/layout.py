@@ -114,8 +114,24 @@ async def fetch_partitions(
 ) -> Sequence[StreamInfo]:
     """Ask for all partitions of a topic: one call for each 256 of them.
 
+    A topic is there while its partition 0 is: that is made last, and deleted last.
+
     Raises:
         spi.TopicNotFound: permanent; there is none.
+        spi.PartialMetadata: transient; some stream has no leader now.
+    """
+    found = await fetch_streams(client, topic, timeout)
+    if found and found[0].partition.id == 0:
+        return found
+    return [await fetch_info(client, topic, spi.Partition(topic, 0), timeout)]
+
+
+async def fetch_streams(
+    client: Client, topic: str, timeout: float
+) -> Sequence[StreamInfo]:
+    """Ask for the streams of partitions, also of a topic that is not whole.
+
+    Raises:
         spi.PartialMetadata: transient; some stream has no leader now.
     """
     found: list[StreamInfo] = []
@@ -135,9 +151,7 @@ async def fetch_partitions(
         listed += len(streams)
         if not streams or listed >= answer["total"]:
             break
-    if found:
-        return sorted(found, key=lambda info: info.partition)
-    return [await fetch_info(client, topic, spi.Partition(topic, 0), timeout)]
+    return sorted(found, key=lambda info: info.partition)
 
 
 async def fetch_topics(client: Client, timeout: float) -> Sequence[str]:
@@ -156,6 +170,6 @@ async def fetch_topics(client: Client, timeout: float) -> Sequence[str]:
         base, _, suffix = name.rpartition("-")
         if commits_stream(base) not in known:
             topics.add(name)
-        elif suffix.isdecimal():
+        elif suffix == "0":
             topics.add(base)
     return sorted(topics)

@@ -17,6 +17,24 @@ from streamfactory_redis.reading import find
 _SETTINGS: Final = ("appendonly", "appendfsync", "maxmemory-policy")
 """Of the server: what decides which entries a reader finds after a failure."""
 
+_CREATE: Final = """
+-- KEYS: topic. ARGV: incarnation, partitions. Returns whether it was there already.
+if redis.call('EXISTS', KEYS[1]) == 1 then
+  return 1
+end
+redis.call('HSET', KEYS[1], 'incarnation', ARGV[1], 'partitions', ARGV[2])
+return 0
+"""
+
+_DELETE: Final = """
+-- KEYS: topic, writers. ARGV: the key of a stream up to its number.
+local count = redis.call('HGET', KEYS[1], 'partitions')
+for partition = 0, (tonumber(count) or 0) - 1 do
+  redis.call('UNLINK', ARGV[1] .. partition)
+end
+redis.call('UNLINK', KEYS[1], KEYS[2])
+"""
+
 _GROW: Final = """
 -- KEYS: topic. ARGV: partitions. Returns how many there were.
 local before = tonumber(redis.call('HGET', KEYS[1], 'partitions') or '0')
@@ -41,13 +59,10 @@ class RedisTopicAdmin(spi.TopicAdmin):
             msg = "a stream of Redis holds undecoded messages and takes no schema"
             raise spi.Unsupported(msg)
         count = self.config["partitions"] if partitions is None else partitions
-        key = layout.topic_key(topic)
-        client = self._connection.client
-        # The incarnation first: what has one exists, and of two creators one succeeds.
-        if not client.hsetnx(key, "incarnation", uuid.uuid4().hex):
+        keys, incarnation = [layout.topic_key(topic)], uuid.uuid4().hex
+        if self._connection.run(_CREATE, keys, incarnation, count):
             msg = f"topic {topic!r} exists"
             raise spi.MisuseError(msg)
-        client.hset(key, "partitions", str(count))
 
     def grow(self, topic: str, partitions: int) -> None:
         before = self._connection.run(_GROW, [layout.topic_key(topic)], partitions)
@@ -71,11 +86,13 @@ class RedisTopicAdmin(spi.TopicAdmin):
         if not place.managed:
             client.delete(place.key)
             return
-        # The topic first: from then on nobody reads or writes the rest.
-        client.delete(layout.topic_key(topic))
         prefix = layout.stream_key(topic, "")
-        for key in client.scan_iter(match=f"{_escaped(prefix)}*"):
-            client.delete(key)
+        # What is staged is no part of the topic yet: its epoch is refused from now on.
+        for key in client.scan_iter(match=f"{_escaped(prefix)}staged:*"):
+            client.unlink(key)
+        # The rest at once: what is interrupted is repeated as a whole.
+        keys = [layout.topic_key(topic), layout.writers_key(topic)]
+        self._connection.run(_DELETE, keys, prefix)
 
     def facts(self, topic: str) -> Mapping[str, str | int]:
         place = find(self._connection, spi.Partition(topic, 0))

@@ -39,7 +39,20 @@ class Connection:
         return self._client
 
     def run(self, script: str, keys: Sequence[str], *arguments: str | int) -> Any:
-        """Run a script in the server; its answer."""
+        """Run a script in the server; its answer.
+
+        Raises:
+            spi.NotAuthorized: permanent; the user may not do what the script does.
+        """
+        try:
+            return self._run(script, keys, *arguments)
+        except redis.exceptions.ResponseError as error:
+            # Within a script the refusal has no code of its own.
+            if str(error).startswith("The user executing the script can't"):
+                raise spi.NotAuthorized(str(error)) from error
+            raise
+
+    def _run(self, script: str, keys: Sequence[str], *arguments: str | int) -> Any:
         digest = hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
         values: Any = [*keys, *arguments]
         try:

@@ -56,6 +56,25 @@ def connect(address: str) -> Any:
     return redis.Redis(host, int(port), password=_PASSWORD)
 
 
+def _id(offset: int) -> str:
+    """The id of an entry, as the package's documentation has it."""
+    high, low = divmod(offset, 2**22)
+    return f"{high}-{low}"
+
+
+def _offset(entry: bytes) -> int:
+    high, _, low = entry.decode().partition("-")
+    return int(high) * 2**22 + int(low)
+
+
+def _fields(message: Message) -> dict[str, Any]:
+    """The fields of an entry, without a time."""
+    fields: dict[str, Any] = {"value": str(message.number)}
+    if message.key is not None:
+        fields["key"] = message.key
+    return {**fields, **dict(message.headers)}
+
+
 class RedisHarness:
     """A topic of numbers. Each case gets a new one."""
 
@@ -120,12 +139,10 @@ class RedisHarness:
     def write_messages(self, partition: int, messages: Sequence[Message]) -> None:
         entries = []
         for message in messages:
-            fields: dict[str, Any] = {"value": str(message.number)}
-            if message.key is not None:
-                fields["key"] = message.key
+            fields = _fields(message)
             if message.timestamp_ms is not None:
                 fields["stored"] = message.timestamp_ms * 1000
-            entries.append({**fields, **dict(message.headers)})
+            entries.append(fields)
         self._append(partition, *entries)
 
     def write_values(self, partition: int, values: Sequence[bytes]) -> None:
@@ -156,6 +173,17 @@ class RedisHarness:
             added = self._append(partition, *[{"n": "0"}] * offsets)
             client.xdel(self._key(partition), *added)
 
+    def advance(self, partition: int, offset: int) -> None:
+        with connect(self._address()) as client:
+            before = _id(offset - 1)
+            client.xadd(self._key(partition), {"n": "0"}, id=before)
+            client.xdel(self._key(partition), before)
+
+    def exceed(self, partition: int) -> None:
+        with connect(self._address()) as client:
+            beyond = {"value": "0"}, _id(2**63 - 1)
+            client.xadd(self._key(partition), *beyond)
+
     def stop(self) -> None:
         assert RedisHarness._server is not None
         RedisHarness._server.stop()
@@ -164,8 +192,32 @@ class RedisHarness:
         assert RedisHarness._server is not None
         RedisHarness._server.start()
 
+    def freeze(self) -> None:
+        assert RedisHarness._server is not None
+        RedisHarness._server.freeze()
+
+    def thaw(self) -> None:
+        assert RedisHarness._server is not None
+        RedisHarness._server.thaw()
+
     def refused_login(self) -> Mapping[str, str]:
         return {"stream.redis.password": "another"}
+
+    def login_without_rights(self) -> Mapping[str, str]:
+        return self._user("stranger", "+@connection")
+
+    def login_that_reads(self) -> Mapping[str, str]:
+        return self._user("reader", "+@connection", "+@read", "+eval", "+evalsha")
+
+    def login_that_writes(self) -> Mapping[str, str]:
+        return self._user("writer", "+@all", "-@admin")
+
+    def _user(self, name: str, *rights: str) -> Mapping[str, str]:
+        """The login of a user who has these rights, for all keys."""
+        with connect(self._address()) as client:
+            settings = ("reset", "on", f">{_PASSWORD}", "~*", *rights)
+            client.execute_command("ACL", "SETUSER", name, *settings)
+        return {"stream.redis.user": name}
 
     def nowhere(self) -> Mapping[str, str]:
         return {"stream.redis.topic.name": "nowhere"}
@@ -175,8 +227,8 @@ class RedisHarness:
         with connect(self._address()) as client:
             for number in self.partitions():
                 first = client.xrange(self._key(number), count=1)
-                last = int(self._last(client, number))
-                found[number] = int(first[0][0][2:]) if first else last + 1
+                last = self._last(client, number)
+                found[number] = _offset(first[0][0]) if first else last + 1
         return found
 
     def rows(self, numbers: Sequence[int]) -> pa.RecordBatch:
@@ -194,6 +246,11 @@ class RedisHarness:
                 for number, entries in enumerate(reading.execute())
             }
 
+    def staged(self) -> Mapping[str, bool]:
+        with connect(self._address()) as client:
+            keys = client.scan_iter(match=self._key("staged:*"))
+            return {key.decode(): client.pttl(key) > 0 for key in keys}
+
     def close(self) -> None:
         if self.topic:
             with connect(self._address()) as client:
@@ -207,22 +264,21 @@ class RedisHarness:
     def _append(self, partition: int, *entries: Mapping[str, Any]) -> Any:
         """Add entries, stored now; their ids."""
         with connect(self._address()) as client:
-            first = int(self._last(client, partition)) + 1
+            first = self._last(client, partition) + 1
             seconds, micros = client.time()
             now = seconds * 1_000_000 + micros
             adding = client.pipeline(transaction=False)
             for number, fields in enumerate(entries, first):
                 stored = {"stored": now, **fields}
-                adding.xadd(self._key(partition), stored, id=f"0-{number}")
+                adding.xadd(self._key(partition), stored, id=_id(number))
             return adding.execute()
 
-    def _last(self, client: Any, partition: int) -> str:
-        """The number of the last entry that a partition got."""
+    def _last(self, client: Any, partition: int) -> int:
+        """The offset of the last entry that a partition got."""
         key = self._key(partition)
         if not client.exists(key):
-            return "0"
-        last: bytes = client.xinfo_stream(key)["last-generated-id"]
-        return last.decode().partition("-")[2]
+            return 0
+        return _offset(client.xinfo_stream(key)["last-generated-id"])
 
     def _key(self, name: object) -> str:
         return f"{{{self.topic}}}:{name}"
@@ -235,9 +291,8 @@ class ForeignHarness(RedisHarness):
     """
 
     single_partition: ClassVar = True
-    sets_timestamps: ClassVar = False
     reasons: ClassVar = {"rows": "streams of other programs are not written"}
-    rows = visible = grow = recreate = acknowledged = None  # type: ignore[assignment]
+    rows = visible = staged = grow = recreate = acknowledged = None  # type: ignore[assignment]
 
     def properties(self) -> Mapping[str, str]:
         deleting = {"stream.redis.delete.acknowledged": "false"}
@@ -245,6 +300,24 @@ class ForeignHarness(RedisHarness):
 
     def partitions(self) -> Sequence[int]:
         return [0]
+
+    def write(self, partition: int, numbers: Sequence[int]) -> None:
+        self._append(partition, *({"value": str(number)} for number in numbers))
+
+    def write_messages(self, partition: int, messages: Sequence[Message]) -> None:
+        with connect(self._address()) as client:
+            # Of a message without a time: that of the one before, or none.
+            time = self._last(client, partition) // 2**22
+            for message in messages:
+                if message.timestamp_ms is not None:
+                    time = message.timestamp_ms
+                client.xadd(self.topic, _fields(message), id=f"{time}-*")
+
+    def exceed(self, partition: int) -> None:
+        with connect(self._address()) as client:
+            # More entries of one millisecond than there are offsets.
+            later = int(client.time()[0] + 3600) * 1000
+            client.xadd(self.topic, {"value": "0"}, id=f"{later}-{2**22}")
 
     def _describe(self, partitions: int) -> None:
         with connect(self._address()) as client:

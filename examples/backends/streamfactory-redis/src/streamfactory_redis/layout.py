@@ -26,7 +26,8 @@ from streamfactory import spi
 
 LOW_BITS: Final = 22
 LOW: Final = 1 << LOW_BITS
-_HIGHEST: Final = 1 << (63 - LOW_BITS)
+_GREATEST: Final = 2**63 - 2
+"""Offset of an entry: the one after it is an offset, too."""
 _NAME: Final = re.compile(r"[^{}\x00-\x1f\x7f]+")
 
 
@@ -69,7 +70,8 @@ def offset_of(entry: bytes) -> int:
         spi.CorruptData: data_loss; the id has no offset.
     """
     high, _, low = entry.partition(b"-")
-    if int(high) >= _HIGHEST or int(low) >= LOW:
+    offset = (int(high) << LOW_BITS) + int(low)
+    if offset > _GREATEST or int(low) >= LOW:
         msg = f"entry {entry.decode()} has no offset: its id exceeds 41 and 22 bits"
         raise spi.CorruptData(msg)
-    return (int(high) << LOW_BITS) + int(low)
+    return offset

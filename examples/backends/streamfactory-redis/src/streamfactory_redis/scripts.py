@@ -106,8 +106,17 @@ if writer ~= '' then
   end
 end
 -- Everything is checked before the first write: a script that fails is not undone.
+local left = {}
 for i = 3, #KEYS, 2 do
-  if redis.call('LLEN', KEYS[i]) ~= 2 * tonumber(ARGV[6 + (i - 3) / 2]) then
+  local stream, rows = KEYS[i + 1], tonumber(ARGV[6 + (i - 3) / 2])
+  local high, low = string.match(bounds(stream)[1], '(%d+)-(%d+)')
+  -- Up to the offset 2^63 - 2. Where it is much, it is rounded.
+  local space = (2199023255551 - tonumber(high)) * 4194304 + 4194302 - tonumber(low)
+  left[stream] = (left[stream] or space) - rows
+  if left[stream] < 0 then
+    return {'full'}
+  end
+  if redis.call('LLEN', KEYS[i]) ~= 2 * rows then
     return {'not staged'}
   end
 end

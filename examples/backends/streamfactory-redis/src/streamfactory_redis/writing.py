@@ -120,6 +120,10 @@ class RedisCommitter(spi.StreamCommitter):
             case b"fenced":
                 msg = f"writer {self._writer!r} was claimed by a later instance"
                 raise spi.WriterFenced(msg)
+            case b"full":
+                msg = f"no offsets are left for the rows of epoch {epoch}"
+                remedy = "write to a new topic"
+                raise spi.StorageFailed(msg, remedy=remedy)
             case b"not staged":
                 msg = f"staged rows of epoch {epoch} are not in Redis any more"
                 raise spi.CorruptData(msg)
