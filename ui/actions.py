@@ -1,6 +1,6 @@
 """What changes something: positions of groups and pipelines, replays of dead letters.
 
-Only for clients that gave the token; every change is a POST with the secret of the
+Every change is a POST with the secret of the
 session's forms, and is logged.
 """
 
@@ -22,6 +22,7 @@ from streamfactory.ui.changes import (
     Confirmed,
     Shown,
     ShownReplay,
+    client,
     in_time,
     log_change,
     shown_before,
@@ -29,7 +30,17 @@ from streamfactory.ui.changes import (
 )
 from streamfactory.ui.letters import outstanding
 from streamfactory.ui.parameters import Parameter, takes_parameters
+from streamfactory.ui.people import PIPELINES, STREAMS, Right
 from streamfactory.ui.pipelines import find, pipelines
+from streamfactory.ui.rights import (
+    Rule,
+    Thing,
+    may,
+    needs,
+    of_some,
+    require,
+    the_stream,
+)
 from streamfactory.ui.site import site
 from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.core.guard import masked_errors
@@ -38,7 +49,7 @@ from streamfactory.wiring.core.shown import all_of, masked
 from streamfactory.wiring.reading.position_texts import parse_marks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from werkzeug.wrappers import Response
 
@@ -54,13 +65,55 @@ actions = Blueprint("actions", __name__, url_prefix="/actions")
 _WHY: Final = "moved in the browser"
 
 
+def _of_job() -> Iterator[Thing]:
+    found = site().jobs.get((request.view_args or {})["number"])
+    if found is None:
+        abort(404)
+    return map(the_stream, found.streams)
+
+
+def _of_replay() -> Iterator[Thing]:
+    """What a replay reads and writes.
+
+    Who may see the rows of the target sees those of the letters there.
+    """
+    asked = _asked_replay()
+    letters, to = the_stream(asked.letters), the_stream(asked.to)
+    if asked.of != asked.to and may(Right.VALUES, *to):
+        require(Right.VALUES, letters)
+    yield from (letters, to, *map(the_stream, filter(None, [asked.of])))
+
+
+def _of_move() -> Iterator[Thing]:
+    asked = _asked()
+    if asked.pipeline:
+        yield Thing(PIPELINES, asked.pipeline)
+    if asked.stream or not asked.pipeline:
+        yield the_stream(asked.stream)
+
+
+_JOB: Final = Rule(Right.OPERATE, "the streams of the replay", _of_job)
+_REPLAY: Final = Rule(
+    Right.OPERATE,
+    "the streams; values of the letters, for users who have it for another target",
+    _of_replay,
+)
+_MOVED: Final = Rule(
+    Right.OPERATE, "the stream of the group, or the pipeline", _of_move
+)
+
+
 @actions.get("/jobs")
+@needs(of_some(Right.OPERATE))
 def jobs() -> str:
     """The replays that were started here."""
-    return render_template("jobs.html", jobs=site().jobs.list())
+    return render_template(
+        "jobs.html", jobs=[one for one in site().jobs.list() if _is_visible(one)]
+    )
 
 
 @actions.get("/jobs/<int:number>")
+@needs(_JOB)
 def job(number: int) -> str:
     """The progress or the result of one replay."""
     found = site().jobs.get(number)
@@ -72,13 +125,12 @@ def job(number: int) -> str:
 
 @actions.post("/replay")
 @takes_parameters(*map(Parameter, ("stream", "to", "of", "change")))
+@needs(_REPLAY)
 def replay() -> str | Response:
     """Show what a replay of dead letters would do; with ``change``, start it."""
-    form = request.form
-    if "change" in form:
-        return _start(take(form["change"], ShownReplay))
-    names = (form.get(name, "").strip() for name in ("stream", "to", "of"))
-    asked = ShownReplay(*names)
+    if "change" in request.form:
+        return _start(take(request.form["change"], ShownReplay))
+    asked = _asked_replay()
     catalogue = Catalogue()
     for name in (asked.letters, asked.to, *filter(None, [asked.of])):
         catalogue.get(name)
@@ -88,6 +140,7 @@ def replay() -> str | Response:
 
 
 @actions.post("/jobs/<int:number>/stop")
+@needs(_JOB)
 def stop(number: int) -> Response:
     """Ask a replay to end; it can be continued."""
     found = site().jobs.get(number)
@@ -99,6 +152,7 @@ def stop(number: int) -> Response:
 
 @actions.post("/offsets")
 @takes_parameters(*map(Parameter, ("place", "stream", "group", "pipeline", "change")))
+@needs(_MOVED)
 def offsets() -> str | Response:
     """Plan a change of a position and show it; with ``confirmed``, store it."""
     asked = _asked()
@@ -139,11 +193,26 @@ def _start(asked: ShownReplay) -> Response:
     """Start a replay that was confirmed."""
     letters, to, of = asked.letters, asked.to, asked.of
     started = site().jobs.start(
-        f"replay of {letters} into {to}", lambda job: _replay(job, letters, to, of)
+        f"replay of {letters} into {to}",
+        lambda job: _replay(job, letters, to, of),
+        tuple(filter(None, [letters, to, of])),
     )
-    text = f"{started.title}: started by {request.remote_addr}"
+    text = f"{started.title}: started by {client()}"
     log_change(text, {"stream": letters})
     return redirect(url_for("actions.job", number=started.number), 303)
+
+
+def _is_visible(job: Job) -> bool:
+    return all(may(Right.OPERATE, STREAMS, one) for one in job.streams)
+
+
+def _asked_replay() -> ShownReplay:
+    """The replay that the request asks for, or that it confirms."""
+    form = request.form
+    if "change" in form:
+        return shown_before(form["change"], ShownReplay)
+    names = (form.get(name, "").strip() for name in ("stream", "to", "of"))
+    return ShownReplay(*names)
 
 
 def _asked() -> Shown:
@@ -164,7 +233,7 @@ def _confirmed(
     lookups, keys = site().lookups, ("lags", "progress", "definition")
     return Confirmed(
         title,
-        str(request.remote_addr),
+        client(),
         shown=before,
         fields=fields,
         ended=lambda: lookups.forget((key, of) for key in keys),

@@ -21,7 +21,9 @@ from streamfactory.ui.messages import (
     parse_place,
 )
 from streamfactory.ui.parameters import Parameter, takes_parameters
+from streamfactory.ui.people import Right
 from streamfactory.ui.problems import refuse_other_sites
+from streamfactory.ui.rights import needs, of_stream
 from streamfactory.ui.site import site
 from streamfactory.ui.streams import partitions
 
@@ -51,6 +53,7 @@ _ASKED_AGAIN: Final = 1000
 
 @browse.get("/messages")
 @takes_parameters(*_QUERY)
+@needs(of_stream(Right.VALUES))
 def messages_page() -> tuple[str, int]:
     """Messages of all partitions, or of one, merged by time."""
     query = _query()
@@ -80,6 +83,7 @@ def messages_page() -> tuple[str, int]:
     Parameter("partition", least=0),
     Parameter("offset", least=0, required=True),
 )
+@needs(of_stream(Right.VALUES))
 def message_page() -> tuple[str, int]:
     """One message, whole within a bound."""
     name, topic = stream_name(), request.args.get("topic", "")
@@ -102,6 +106,7 @@ def message_page() -> tuple[str, int]:
 
 @browse.get("/download")
 @takes_parameters(*_QUERY, Parameter("format", words=FORMATS, required=True))
+@needs(of_stream(Right.VALUES))
 def download_file() -> Response:
     """The messages of a page and those after it, or before it, as a file."""
     refuse_other_sites()
@@ -121,6 +126,7 @@ def download_file() -> Response:
 
 @browse.get("/follow")
 @takes_parameters(*_QUERY)
+@needs(of_stream(Right.VALUES))
 def follow() -> str:
     """The live view: its script asks for messages as they arrive."""
     query = _query()
@@ -130,6 +136,7 @@ def follow() -> str:
 
 @browse.get("/events")
 @takes_parameters(*_QUERY, Parameter("after"))
+@needs(of_stream(Right.VALUES))
 def events() -> Response:
     """Messages since the last request, as server-sent events.
 

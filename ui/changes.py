@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
-from flask import abort, g
+from flask import abort, g, request
 
 from streamfactory.spi import MisuseError, PositionRefused, StreamTimeout
 from streamfactory.wiring.core.bounded import Hung, bounded
@@ -29,6 +29,12 @@ _SECONDS: Final = 30.0
 _OPERATION: Final = "the change"
 
 _log = logging.getLogger("streamfactory.ui")
+
+
+def client() -> str:
+    """Who sent the request, for the log: the address, and the name if it has one."""
+    address, name = str(request.remote_addr), str(g.user.name)
+    return address if name.startswith("(") else f"{name} from {address}"
 
 
 def log_change(text: str, fields: dict[str, str]) -> None:
@@ -137,7 +143,7 @@ class Confirmed:
 
     Args:
         title: What is changed.
-        client: The address of who confirmed it.
+        client: Who confirmed it.
         shown: The position that the client saw, as JSON.
         fields: Fields of its lines in the log.
         ended: Called when the change was made, or failed.

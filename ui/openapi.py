@@ -117,6 +117,7 @@ SCHEMAS: Final[dict[str, dict[str, Any]]] = {
         status={"type": "integer"},
         detail=_TEXT,
         code=_TEXT,
+        right=_TEXT,
         remedy=_MAYBE,
         stream=_MAYBE,
         partition=_MAYBE,
