@@ -12,11 +12,11 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from flask import current_app, g, request
-from werkzeug.exceptions import Forbidden
+from werkzeug.exceptions import Forbidden, HTTPException, Unauthorized
 
 from streamfactory.spi import ConfigError, UnknownStream
 from streamfactory.ui.catalogue import catalogue
-from streamfactory.ui.people import EVERYTHING, PIPELINES, STREAMS, Right
+from streamfactory.ui.people import ANYBODY, EVERYTHING, PIPELINES, STREAMS, Right
 from streamfactory.ui.site import site
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ class Rule:
 
         Raises:
             RightMissing: The user has it not.
+            Unauthorized: Nobody is logged in.
         """
         if self.right is None:
             return
@@ -80,7 +81,7 @@ class Rule:
             for one in self.things():
                 require(self.right, one)
         elif not site().access.rights.may_some(g.user, self.right):
-            raise RightMissing(self.right, None)
+            raise _refusal(self.right, None)
 
 
 def needs(*rules: Rule) -> Callable[[F], F]:
@@ -128,7 +129,13 @@ def require(right: Right, thing: Thing) -> None:
         RightMissing: The user has not the right.
     """
     if not may(right, *thing):
-        raise RightMissing(right, thing)
+        raise _refusal(right, thing)
+
+
+def _refusal(right: Right, thing: Thing | None) -> HTTPException:
+    if g.user is ANYBODY:
+        return Unauthorized("Log in first.")
+    return RightMissing(right, thing)
 
 
 def visible(kind: str, names: Iterable[str], right: Right = Right.READ) -> list[str]:

@@ -35,7 +35,7 @@ def visible_files(kind: str) -> list[str]:
         return folder.names()
     found = []
     for file in folder.names():
-        names = _names(kind, file, folder.read(file).text)
+        names = _of_file(kind, file)
         if all(may(Right.EDIT, of, name) for name in names):
             found.append(file)
     return found
@@ -57,17 +57,14 @@ def _of_text() -> Iterator[Thing]:
         {values.get("name", "").strip()} if request.endpoint == "editor.new" else set()
     )
     if file:
-        names |= _names(kind, file, folder_of(kind).read(file).text)
+        names |= _of_file(kind, file)
     if "text" in values:
         names |= _names(kind, file, plain_lines(values["text"]))
     return _things(kind, names)
 
 
 def _of_hop() -> Iterator[Thing]:
-    file = request.args["file"]
-    return _things(
-        "stream", _names("stream", file, folder_of("stream").read(file).text)
-    )
+    return _things("stream", _of_file("stream", request.args["file"]))
 
 
 def _of_undo() -> Iterator[Thing]:
@@ -110,6 +107,15 @@ def _written_by_shown() -> Iterator[Thing]:
 def _shown() -> ShownEdit:
     values = request.form if request.method == "POST" else request.args
     return shown_before(values.get("change", ""), ShownEdit)
+
+
+def _of_file(kind: str, file: str) -> set[str]:
+    """The names of a definition that is there; the page says if it cannot be read."""
+    try:
+        text = folder_of(kind).read(file).text
+    except StreamError:
+        return {file.removesuffix(SUFFIX)}
+    return _names(kind, file, text)
 
 
 def _names(kind: str, file: str, text: str) -> set[str]:
