@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from streamfactory.spi.users import UserFile
-    from streamfactory.ui.changes import AnyShown
     from streamfactory.ui.proxies import Proxy
+    from streamfactory.ui.shown import AnyShown
 
 SESSION_SECONDS: Final = 8 * 3600
 MOST_SESSIONS: Final = 100

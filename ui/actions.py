@@ -20,15 +20,14 @@ from streamfactory.spi import MisuseError, Position, StreamError
 from streamfactory.transfer.replaying import open_replay
 from streamfactory.ui.changes import (
     Confirmed,
-    Shown,
-    ShownReplay,
+    change_of,
     client,
     in_time,
-    log_change,
     shown_before,
     take,
 )
 from streamfactory.ui.letters import outstanding
+from streamfactory.ui.logs import log_change
 from streamfactory.ui.parameters import Parameter, takes_parameters
 from streamfactory.ui.people import PIPELINES, STREAMS, Right
 from streamfactory.ui.pipelines import find, pipelines
@@ -41,6 +40,7 @@ from streamfactory.ui.rights import (
     require,
     the_stream,
 )
+from streamfactory.ui.shown import Shown, ShownReplay
 from streamfactory.ui.site import site
 from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.core.guard import masked_errors
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from werkzeug.wrappers import Response
 
     from streamfactory.spark.checkpoints import Rewind
+    from streamfactory.transfer.auditing import Change
     from streamfactory.ui.jobs import Job
     from streamfactory.wiring.reading.position_arguments import Marks
     from streamfactory.wiring.streams.positions import PositionChange
@@ -168,13 +169,15 @@ def offsets() -> str | Response:
     if target:
         of = str(find(target, pipelines(site().files)))
         title = f"pipeline {target}"
-        confirmed = _confirmed(title, of, before, {"pipeline": target})
+        change = change_of(Right.OPERATE, "pipeline", target)
+        confirmed = _confirmed(title, of, before, {"pipeline": target}, change)
         changed = in_time(lambda: _rewind(of, marks, confirmed), confirmed)
         back = url_for("pages.pipeline", name=target)
     else:
         title = f"group {group} in {name}"
         fields = {"stream": name, "group": group}
-        confirmed = _confirmed(title, name, before, fields)
+        change = change_of(Right.OPERATE, "group", f"{group} in {name}")
+        confirmed = _confirmed(title, name, before, fields, change)
         changed = in_time(lambda: _reset(name, group, marks, confirmed), confirmed)
         back = url_for("pages.group", stream=name, group=group)
     if confirmed is not None:
@@ -192,11 +195,21 @@ def offsets() -> str | Response:
 def _start(asked: ShownReplay) -> Response:
     """Start a replay that was confirmed."""
     letters, to, of = asked.letters, asked.to, asked.of
-    started = site().jobs.start(
-        f"replay of {letters} into {to}",
-        lambda job: _replay(job, letters, to, of),
-        tuple(filter(None, [letters, to, of])),
-    )
+    title = f"replay of {letters} into {to}"
+    recorded, trail = ExitStack(), site().trail
+    if trail is not None:
+        change = change_of(Right.OPERATE, "stream", letters, "", to)
+        recorded.enter_context(trail.recorded(change, f"replayed into {to}"))
+
+    def run(job: Job) -> Document:
+        with recorded:  # until the replay has ended
+            return _replay(job, letters, to, of)
+
+    try:
+        started = site().jobs.start(title, run, tuple(filter(None, [letters, to, of])))
+    except MisuseError:
+        with recorded:
+            raise
     text = f"{started.title}: started by {client()}"
     log_change(text, {"stream": letters})
     return redirect(url_for("actions.job", number=started.number), 303)
@@ -225,7 +238,7 @@ def _asked() -> Shown:
 
 
 def _confirmed(
-    title: str, of: str, before: str | None, fields: dict[str, str]
+    title: str, of: str, before: str | None, fields: dict[str, str], change: Change
 ) -> Confirmed | None:
     """The confirmation of a change; None if it is only to be shown."""
     if before is None:
@@ -233,7 +246,7 @@ def _confirmed(
     lookups, keys = site().lookups, ("lags", "progress", "definition")
     return Confirmed(
         title,
-        client(),
+        change,
         shown=before,
         fields=fields,
         ended=lambda: lookups.forget((key, of) for key in keys),

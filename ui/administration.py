@@ -6,6 +6,7 @@ Each change is shown first, and made when it is confirmed; then it is logged.
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import tempfile
 import threading
@@ -30,18 +31,12 @@ from streamfactory.spi.ddl import parse_ddl
 from streamfactory.transfer.inputs import open_inputs
 from streamfactory.transfer.publishing import open_publisher
 from streamfactory.ui.asked import stream_name
-from streamfactory.ui.changes import (
-    Confirmed,
-    ShownTopic,
-    client,
-    in_time,
-    shown_before,
-    take,
-)
+from streamfactory.ui.changes import Confirmed, change_of, in_time, shown_before, take
 from streamfactory.ui.messages import parse_place
 from streamfactory.ui.parameters import Parameter, takes_parameters
 from streamfactory.ui.people import Right
 from streamfactory.ui.rights import Rule, needs, of_stream, the_stream
+from streamfactory.ui.shown import ShownTopic
 from streamfactory.ui.site import site
 from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.core.guard import masked_errors
@@ -135,11 +130,23 @@ def _confirmed(asked: ShownTopic) -> Confirmed:
     lookups = site().lookups
     return Confirmed(
         f"topic of {asked.stream}",
-        client(),
+        change_of(
+            Right.EDIT,
+            "topic",
+            asked.stream,
+            asked.seen,
+            _digest_text(asked.text) if asked.kind == "produce" else asked.text,
+        ),
         shown=asked.seen,
         fields={"stream": asked.stream},
         ended=lambda: lookups.forget((key, asked.stream) for key in _FORGOTTEN),
     )
+
+
+def _digest_text(text: str) -> str:
+    """What the record has of a message: no value of a row."""
+    content = text.encode("utf-8", "surrogatepass")
+    return f"{len(content)} bytes, sha256 {hashlib.sha256(content).hexdigest()}"
 
 
 def _planned(

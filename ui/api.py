@@ -18,6 +18,7 @@ from flask import Blueprint, Response, abort, request, url_for
 from streamfactory.spi import StreamTimeout
 from streamfactory.ui import pipelines as facts
 from streamfactory.ui.asked import first, number
+from streamfactory.ui.audits import PARAMETERS, RECORD, asked_rows
 from streamfactory.ui.catalogue import catalogue
 from streamfactory.ui.messages import MOST_MESSAGES, Query, parse_place, rows_page
 from streamfactory.ui.openapi import answers, described
@@ -190,6 +191,18 @@ def pipeline_lag(name: str) -> Response:
     """Return the positions and the lag of a pipeline in its sources."""
     path = facts.find(name, facts.pipelines(site().files))
     return _json({"items": _ask(("lags", str(path)), partial(lags, str(path)))})
+
+
+@api.get("/audit")
+@takes_parameters(*PARAMETERS)
+@needs(RECORD)
+@answers("Audit")
+def audit() -> Response:
+    """Return the newest rows of the record of changes, or those before a place.
+
+    Oldest first. The member `previous` is the place, for `from`, of earlier rows.
+    """
+    return _json(_ask(*asked_rows(), large=True))
 
 
 @api.get("/metrics")

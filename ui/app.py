@@ -12,6 +12,7 @@ from markupsafe import Markup, escape
 from werkzeug.exceptions import HTTPException
 
 from streamfactory.spi import (
+    ConnectionFailed,
     ErrorClass,
     IncarnationChanged,
     MisuseError,
@@ -20,19 +21,29 @@ from streamfactory.spi import (
     TopicNotFound,
     UnknownStream,
 )
+from streamfactory.transfer.auditing import REFUSED
 from streamfactory.ui.actions import actions
 from streamfactory.ui.administration import administration
 from streamfactory.ui.api import api
+from streamfactory.ui.audits import audits
 from streamfactory.ui.browse import browse
+from streamfactory.ui.changes import change_of
 from streamfactory.ui.editing.files import Changed
 from streamfactory.ui.editor import editor
 from streamfactory.ui.mapping import mapping
 from streamfactory.ui.pages import pages
 from streamfactory.ui.parameters import Parameter, checked, takes_parameters
-from streamfactory.ui.people import Right
+from streamfactory.ui.people import STREAMS, Right
 from streamfactory.ui.problems import Failed, http_problem, is_for_programs, problem
 from streamfactory.ui.proxies import NotTrusted
-from streamfactory.ui.rights import OPEN, RightMissing, may, needs, permitted
+from streamfactory.ui.rights import (
+    OPEN,
+    RightMissing,
+    Thing,
+    may,
+    needs,
+    permitted,
+)
 from streamfactory.ui.running import running
 from streamfactory.ui.site import EXTENSION, Site, site
 from streamfactory.wiring.core.defects import InternalError
@@ -90,6 +101,7 @@ def create_app(found: Site) -> Flask:
     app.add_url_rule("/log-in", "log_in", _log_in, methods=["GET", "POST"])
     app.add_url_rule("/log-out", "log_out", _log_out, methods=["POST"])
     app.register_blueprint(pages)
+    app.register_blueprint(audits)
     app.register_blueprint(browse)
     app.register_blueprint(administration)
     app.register_blueprint(mapping)
@@ -225,8 +237,18 @@ def _context() -> dict[str, Any]:
         "can_log_in": site().access.has_token,
         "csrf": None if session is None else session.csrf,
         "can_edit": can_some("edit") and site().edits.allowed,
+        "audited": _may_see_record(),
         "user": None if user is None or user.name.startswith("(") else user.name,
     }
+
+
+def _may_see_record() -> bool:
+    trail, user = site().trail, g.get("user")
+    return (
+        trail is not None
+        and user is not None
+        and may(Right.VALUES, STREAMS, trail.name)
+    )
 
 
 # --- sessions -------------------------------------------------------------------
@@ -270,6 +292,7 @@ def _log_out() -> AnyResponse:
 def _http_error(error: HTTPException) -> AnyResponse | tuple[str, int]:
     if error.code is None or error.code < 400:
         return error.get_response()  # a redirect
+    _record_refusal(error.description or error.name, is_right=error.code == 403)
     if is_for_programs():
         right = error.right.value if isinstance(error, RightMissing) else None
         return http_problem(error.code, error.name, error.description, right)
@@ -278,7 +301,30 @@ def _http_error(error: HTTPException) -> AnyResponse | tuple[str, int]:
     return render_template("error.html", error=text, status=error.code), error.code
 
 
+def _record_refusal(reason: str, *, is_right: bool = False) -> None:
+    """Record a change that a user asked for and that is not made.
+
+    Args:
+        reason: Why.
+        is_right: Whether the user may not; others are recorded when they were
+            confirmed, and not when they were only shown.
+    """
+    trail, user = site().trail, g.get("user")
+    if trail is None or user is None or g.get("session") is None:
+        return
+    begun = "confirmed" in g and g.confirmed.begun  # the record has its outcome
+    if request.method != "POST" or begun or not (is_right or "change" in request.form):
+        return
+    right, (kind, name) = g.get("needed") or (Right.READ, Thing("", ""))
+    change = change_of(right, kind.removesuffix("s"), name)
+    try:
+        trail.write(change, REFUSED, request.path, reason)
+    except ConnectionFailed as error:
+        _log.error("a refused change is not recorded: %s", error.what)
+
+
 def _stream_error(error: StreamError) -> AnyResponse | tuple[str, int]:
+    _record_refusal(error.what)
     if is_for_programs():
         return problem(plain_error(error))
     status = 400

@@ -18,14 +18,7 @@ from flask import Response as Flat
 from streamfactory.spi import MisuseError, StreamError
 from streamfactory.spi.hooks import BACKENDS
 from streamfactory.ui.asked import note
-from streamfactory.ui.changes import (
-    Confirmed,
-    ShownEdit,
-    client,
-    in_time,
-    shown_before,
-    take,
-)
+from streamfactory.ui.changes import Confirmed, change_of, in_time, shown_before, take
 from streamfactory.ui.editing.checking import (
     difference,
     refuse_commands,
@@ -56,7 +49,9 @@ from streamfactory.ui.editing.needed import (
 )
 from streamfactory.ui.editing.texts import new_text, with_values
 from streamfactory.ui.parameters import Parameter, takes_parameters
+from streamfactory.ui.people import Right
 from streamfactory.ui.rights import needs
+from streamfactory.ui.shown import ShownEdit
 from streamfactory.ui.site import site
 from streamfactory.wiring.config.imports.hop import write_hop
 from streamfactory.wiring.plugins.manager import default_manager
@@ -330,7 +325,7 @@ def change() -> tuple[str, int] | Response:
     keys += [("definition", str(folder.path / one)) for one in (asked.old, asked.new)]
     confirmed = Confirmed(
         f"{asked.kind} {asked.name}",
-        client(),
+        change_of(Right.EDIT, asked.kind, asked.name, asked.before, asked.after),
         shown=asked.digest,
         fields={asked.kind: asked.name},
         ended=lambda: lookups.forget(keys),

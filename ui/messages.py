@@ -148,8 +148,8 @@ def messages(query: Query) -> Document:
             "messages": [
                 message_document(one, names[:MOST_COLUMNS]) for one in page.messages
             ],
-            "before": _offsets_text(page.before),
-            "after": _offsets_text(page.after),
+            "before": offsets_text(page.before),
+            "after": offsets_text(page.after),
             "has_previous": page.has_previous,
             "has_next": page.has_next,
             "searched": [
@@ -240,8 +240,8 @@ def rows_page(query: Query) -> RowsPage:
         rows = [one.rows for one in page.messages]
         return RowsPage(
             _hidden(rows, source.schema, mask_of(source)),
-            _offsets_text(page.before),
-            _offsets_text(page.after),
+            offsets_text(page.before),
+            offsets_text(page.after),
             page.has_previous if query.back else page.has_next,
         )
 
@@ -411,7 +411,8 @@ def _beginning(part: pa.Array) -> str:
     return f"<{part.type}, {part.nbytes:,} bytes: too large for a page>"
 
 
-def _offsets_text(position: Any) -> str:
+def offsets_text(position: Any) -> str:
+    """A position as a client gives it back."""
     return json.dumps(json.loads(position.to_json())["offsets"], separators=(",", ":"))
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from flask import current_app
 
+from streamfactory.transfer.auditing import SCHEMA as AUDIT
 from streamfactory.ui.parameters import parameters_of
 from streamfactory.ui.problems import PROBLEM, STATUSES
 
@@ -87,6 +88,14 @@ SCHEMAS: Final[dict[str, dict[str, Any]]] = {
         "items next previous more",
         items=_list({"type": "object"}),
         next=_TEXT,
+        previous=_TEXT,
+        more={"type": "boolean"},
+    ),
+    "Audit": _object(
+        "items previous more",
+        items=_list(
+            _object(" ".join(AUDIT.names), **dict.fromkeys(AUDIT.names, _TEXT))
+        ),
         previous=_TEXT,
         more={"type": "boolean"},
     ),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from flask import current_app, g, request
+from flask import abort, current_app, g, request
 from werkzeug.exceptions import Forbidden, HTTPException, Unauthorized
 
 from streamfactory.spi import ConfigError, UnknownStream
@@ -127,9 +127,15 @@ def require(right: Right, thing: Thing) -> None:
 
     Raises:
         RightMissing: The user has not the right.
+        Forbidden: It would change the record of changes.
     """
+    g.needed = right, thing
     if not may(right, *thing):
         raise _refusal(right, thing)
+    trail = site().trail
+    changes = right in (Right.OPERATE, Right.EDIT)
+    if changes and trail is not None and thing == Thing(STREAMS, trail.name):
+        abort(403, f"{thing} is the record of changes: it is only appended to.")
 
 
 def _refusal(right: Right, thing: Thing | None) -> HTTPException:

@@ -15,18 +15,12 @@ from flask import Blueprint, g, redirect, render_template, request, url_for
 
 from streamfactory.spi import MisuseError
 from streamfactory.ui import pipelines as facts
-from streamfactory.ui.changes import (
-    Confirmed,
-    ShownRun,
-    client,
-    in_time,
-    shown_before,
-    take,
-)
+from streamfactory.ui.changes import Confirmed, change_of, in_time, shown_before, take
 from streamfactory.ui.parameters import Parameter, takes_parameters
 from streamfactory.ui.people import PIPELINES, Right
 from streamfactory.ui.rights import Rule, Thing, needs
 from streamfactory.ui.runs import AS_CONFIGURED, PACES, Run, Runs, command_of
+from streamfactory.ui.shown import ShownRun
 from streamfactory.ui.site import site
 
 if TYPE_CHECKING:
@@ -92,7 +86,7 @@ def _confirmed(asked: ShownRun, path: Path) -> Confirmed:
     lookups = site().lookups
     return Confirmed(
         f"pipeline {asked.pipeline}",
-        client(),
+        change_of(Right.OPERATE, "pipeline", asked.pipeline, asked.seen, asked.kind),
         shown=asked.seen,
         fields={"pipeline": asked.pipeline},
         ended=lambda: lookups.forget((key, str(path)) for key in _LOOKED_UP),

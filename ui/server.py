@@ -15,7 +15,7 @@ from streamfactory.ui.channels import RECORD_BYTES, Channel, TlsChannel
 from streamfactory.ui.editing.applying import Edits
 from streamfactory.ui.lookups import Lookups
 from streamfactory.ui.recording import Recorder
-from streamfactory.ui.settings import read_access, tls_context
+from streamfactory.ui.settings import open_trail, read_access, tls_context
 from streamfactory.ui.site import Site
 from streamfactory.wiring.core.closing import Closing
 
@@ -61,6 +61,7 @@ class PageServer(Closing):
         address = config["address"]
         access = read_access(config)
         tls = tls_context(config)
+        trail = open_trail(config)
         self._scheme = "http" if tls is None else "https"
         lookups = Lookups()
         self._recorder = Recorder(lookups, every, files)
@@ -70,6 +71,7 @@ class PageServer(Closing):
             lookups,
             tuple(files),
             edits=Edits(allowed=config["edit"]),
+            trail=trail,
         )
         self._map: dict[int, Any] = {}
         try:
@@ -121,6 +123,8 @@ class PageServer(Closing):
         self._site.feeds.stop()
         self._thread.join()
         self._recorder.close()
+        if self._site.trail is not None:
+            self._site.trail.close()
 
     def _run(self) -> None:
         try:

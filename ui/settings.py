@@ -13,9 +13,11 @@ from streamfactory.spi.listening import (
     read_tls,
 )
 from streamfactory.spi.users import UserFile
+from streamfactory.transfer.auditing import AuditTrail, audit_stream
 from streamfactory.ui.access import Access
 from streamfactory.ui.people import TABLES
 from streamfactory.ui.proxies import Proxy, parse_networks
+from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.config.configure import resolve_settings
 
 if TYPE_CHECKING:
@@ -47,6 +49,12 @@ OPTIONS: Final = (
         "pipelines, TOML; read again when it changes. Reading requires a log-in then.",
         PATH,
         example="users.toml",
+    ),
+    Option(
+        "audit.stream",
+        "Stream of the catalogue in which changes are recorded, made and refused ones: "
+        "no change is made that cannot be. Default: the stream with audit.record=true.",
+        example="changes",
     ),
     Option(
         "edit",
@@ -169,6 +177,21 @@ def read_access(config: StreamConfig) -> Access:
         file=file,
         proxy=proxy,
     )
+
+
+def open_trail(config: StreamConfig) -> AuditTrail | None:
+    """The record of changes; None where there is none.
+
+    Raises:
+        ConfigError: config; its stream is not in the catalogue, or cannot be written.
+    """
+    name = config.get("audit.stream")
+    if name is None:
+        found = audit_stream(Catalogue())
+        if found is None:
+            return None
+        name = found.name
+    return AuditTrail(lambda: Catalogue().get(name))
 
 
 def _read_secret(config: StreamConfig, key: str) -> str | None:

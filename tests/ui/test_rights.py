@@ -7,7 +7,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from tests.ui.conftest import PLACE, TOKEN, Client, World, application, settings
+from tests.ui.conftest import (
+    PLACE,
+    TOKEN,
+    Client,
+    World,
+    application,
+    recorded,
+    settings,
+)
 from tests.ui.test_parameters import _DEFINITION, GETS, POSTS, routes
 
 from streamfactory.spi import ConfigError
@@ -33,6 +41,8 @@ NEEDED: Final[dict[str, set[str]]] = {
     "/checkpoint": {READ},
     "/process": {READ},
     "/map": {READ},
+    "/audit": {VALUES},
+    "/api/v1/audit": {VALUES},
     "/messages": {VALUES},
     "/message": {VALUES},
     "/download": {VALUES},
@@ -116,8 +126,8 @@ def by_role() -> dict[str, list[str]]:
 
 @contextmanager
 def people(file: Path, **more: Any) -> Iterator[Client]:
-    found = UserFile(str(file), TABLES, others=True)
-    with application(edit=True, file=found, **more) as client:
+    users = UserFile(str(file), TABLES, others=True)
+    with application(edit=True, file=users, **more) as client:
         yield client
 
 
@@ -127,7 +137,8 @@ def everybody(world: World, tmp_path: Path) -> Iterator[Client]:
     world.letters({"code": b"x"})
     (world.catalogue / "edited.toml").write_text(_DEFINITION)
     patterns = {"*": by_role(), "other-*": {right: ["elsewhere"] for right in ALL}}
-    with people(users_file(tmp_path / "users.toml", patterns)) as found:
+    file = users_file(tmp_path / "users.toml", patterns)
+    with recorded(world) as trail, people(file, trail=trail) as found:
         yield found
 
 

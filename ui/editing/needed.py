@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 from flask import request
 
 from streamfactory.spi import MisuseError, StreamError
-from streamfactory.ui.changes import ShownEdit, shown_before
+from streamfactory.ui.changes import shown_before
 from streamfactory.ui.editing.checking import streams_of
 from streamfactory.ui.editing.drafts import KINDS, draft_of, folder_of
 from streamfactory.ui.editing.files import SUFFIX, plain_lines
 from streamfactory.ui.people import EVERYTHING, PIPELINES, STREAMS, Right
 from streamfactory.ui.rights import Rule, Thing, may, of_some, the_stream
+from streamfactory.ui.shown import ShownEdit
 from streamfactory.ui.site import site
 
 if TYPE_CHECKING:

@@ -41,6 +41,14 @@ WRITE: Final = frozenset({"write", "spark"})
 SPARK: Final = frozenset({"spark"})
 
 
+AUDIT: Final = Option(
+    "audit.record",
+    "Whether this stream is the record of who changed what in its catalogue: commands "
+    "that change a topic, a position or a job write it, and so do the pages.",
+    BOOLEAN,
+    default="false",
+)
+
 _FRAMEWORK: Final = (
     Option(
         "streamType",
@@ -412,6 +420,7 @@ _FRAMEWORK: Final = (
         "read back from it.",
         applies=READ,
     ),
+    AUDIT,
     # spool
     *SPOOL_OPTIONS,
 )
