@@ -18,7 +18,13 @@ import pyarrow as pa
 
 from streamfactory.engines.search.browsing import Browser, Limits
 from streamfactory.engines.search.columns import octets_text
-from streamfactory.spi import ConfigError, ConnectionFailed, StreamError
+from streamfactory.spi import (
+    ConfigError,
+    ConnectionFailed,
+    Position,
+    StreamError,
+    TopicNotFound,
+)
 from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.core.guard import masked_errors
@@ -30,9 +36,9 @@ from streamfactory.wiring.reading.source import Source
 from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
-    from streamfactory.spi import Position
+    from streamfactory.spi import Partition
     from streamfactory.wiring.config.catalogue import Catalogue
     from streamfactory.wiring.config.definition import StreamDefinition
     from streamfactory.wiring.writing.sink import Sink
@@ -133,6 +139,8 @@ class AuditTrail(Closing):
             for key, text in texts.items()
         }
         row = pa.table({"time": [datetime.now(UTC)], **safe}, schema=SCHEMA)
+        # In one partition rows keep their order, also where messages have no times.
+        row = row.append_column("_partition", pa.array([0], pa.int32()))
         try:
             with self._lock:
                 if self._sink is None:
@@ -259,23 +267,28 @@ def read_audit(
     configured = load(definition.with_overrides(overrides), "read", quiet=True)
     mask = configured.config.mask
     with masked_errors([mask]), closing(Source(configured)) as source:
-        if lacking := set(SCHEMA.names) - set(source.schema.names):
-            msg = f"the stream is no record of changes: it lacks {min(lacking)!r}"
-            raise ConfigError(msg, stream=definition.name)
-        infos = source.metadata.partitions()
-        position = {}
-        if marks is not None:
-            position = offsets_of(source.config, source.metadata, infos, marks)
-        share = replace(limits, messages=most)
-        browser = Browser(source, share, wanted.matches)
-        page = browser.page(infos, position, back=True)
-        rows = [
-            row
-            for one in page.messages
-            for row in plain_rows(one.rows.select(SCHEMA.names))
-        ]
-        safe: list[dict[str, Any]] = masked(rows, mask)
-        return AuditPage(safe, page.before, page.has_previous)
+        try:
+            return _page(source, wanted, marks, replace(limits, messages=most))
+        except TopicNotFound:  # nothing was recorded yet
+            return AuditPage([], Position({}), more=False)
+
+
+def _page(source: Source, wanted: Wanted, marks: Any, limits: Limits) -> AuditPage:
+    if lacking := set(SCHEMA.names) - set(source.schema.names):
+        msg = f"the stream is no record of changes: it lacks {min(lacking)!r}"
+        raise ConfigError(msg, stream=source.config.name)
+    infos = source.metadata.partitions()
+    position: Mapping[Partition, int] = {}
+    if marks is not None:
+        position = offsets_of(source.config, source.metadata, infos, marks)
+    page = Browser(source, limits, wanted.matches).page(infos, position, back=True)
+    rows = [
+        row
+        for one in page.messages
+        for row in plain_rows(one.rows.select(SCHEMA.names))
+    ]
+    safe: list[dict[str, Any]] = masked(rows, source.config.mask)
+    return AuditPage(safe, page.before, page.has_previous)
 
 
 def plain_rows(rows: pa.RecordBatch) -> list[dict[str, Any]]:

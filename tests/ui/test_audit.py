@@ -16,6 +16,7 @@ from tests.ui.test_parameters import _DEFINITION, POSTS
 from tests.ui.test_rights import (
     EDIT,
     OPERATE,
+    READ,
     VALUES,
     log_in,
     people,
@@ -62,7 +63,7 @@ def anna(world: World, tmp_path: Path) -> Iterator[Client]:
     patterns = {
         "*": {OPERATE: ["anna"], VALUES: ["anna"]},
         "edit*": {EDIT: ["anna"]},
-        "changes": {EDIT: ["anna"]},
+        "changes": {EDIT: ["anna"], READ: ["owner"]},
     }
     file = users_file(tmp_path / "users.toml", patterns)
     with recorded(world) as trail, people(file, trail=trail) as found:
@@ -220,14 +221,16 @@ def test_a_message_by_hand_leaves_no_value_in_the_record(
 
 def test_texts_of_others_stay_within_their_row(anna: Client, run: Run) -> None:
     """Line breaks, scripts and control characters in what is asked for."""
-    csrf = log_in(anna, "anna")
+    csrf = log_in(anna, "owner")
     name = f"x\r\n2026 (token) made{SCRIPT}\x1b[31m\u202e"
     form = {**POSTS["/actions/topic"], "stream": name}
     assert sent(anna, "/actions/topic", csrf, **form).status_code >= 400
     (one,) = rows(outcome="refused")
     assert "\n" not in "".join(one[key] for key in SCHEMA.names)
     assert one["name"].startswith("x\\r\\n2026")
+    log_in(anna, "anna")
     text = anna.text("/audit")
+    assert one["name"].replace("<", "&lt;").replace(">", "&gt;") in text
     assert SCRIPT not in text
     assert "\x1b" not in text
     printed = run("audit")
