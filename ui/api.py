@@ -26,9 +26,11 @@ from streamfactory.ui.parameters import PAGE_NUMBER, Parameter, takes_parameters
 from streamfactory.ui.people import PIPELINES, STREAMS, Right
 from streamfactory.ui.problems import ARROW, Failed, refuse_other_sites
 from streamfactory.ui.rights import (
+    may,
     needs,
     of_everything,
     of_pipeline,
+    of_rows,
     of_some,
     of_stream,
     the_stream,
@@ -127,7 +129,7 @@ def stream_lag(name: str) -> Response:
 @api.get("/streams/<name>/rows")
 @takes_parameters(*_ROWS)
 @answers("Rows", ARROW)
-@needs(of_stream(Right.VALUES))
+@needs(of_rows())
 def rows(name: str) -> Response:
     """Return rows, as JSON or as an Arrow IPC stream, without consuming them.
 
@@ -144,6 +146,7 @@ def rows(name: str) -> Response:
         partition=args.get("partition", ""),
         raw=args.get("as") == "raw",
         count=number("count", 50),
+        masked=not may(Right.VALUES, STREAMS, name),
     )
     parse_place(query.place)
     kind = _accepted()

@@ -16,6 +16,7 @@ from werkzeug.exceptions import Forbidden, HTTPException, Unauthorized
 
 from streamfactory.spi import ConfigError, UnknownStream
 from streamfactory.ui.catalogue import catalogue
+from streamfactory.ui.masking import has_masks
 from streamfactory.ui.people import ANYBODY, EVERYTHING, PIPELINES, STREAMS, Right
 from streamfactory.ui.site import site
 
@@ -67,6 +68,8 @@ class Rule:
     """For what, in the table of the documentation."""
     things: Callable[[], Iterable[Thing]] | None = None
     """For which things, by the request; None: for any."""
+    masks: bool = False
+    """Whether `READ` suffices for a stream with masks, whose rows are masked then."""
 
     def check(self) -> None:
         """Refuse a request of a user who has not the right.
@@ -79,7 +82,8 @@ class Rule:
             return
         if self.things is not None:
             for one in self.things():
-                require(self.right, one)
+                masked = self.masks and has_masks(one.name)
+                require(Right.READ if masked else self.right, one)
         elif not site().access.rights.may_some(g.user, self.right):
             raise _refusal(self.right, None)
 
@@ -169,6 +173,12 @@ def of_everything(right: Right) -> Rule:
 def of_stream(right: Right) -> Rule:
     """A right for the stream that the request names."""
     return Rule(right, "the stream", _named_stream)
+
+
+def of_rows() -> Rule:
+    """The right to see the rows of the stream, or to see them masked."""
+    text = "the stream; or `read`, if it has masks"
+    return Rule(Right.VALUES, text, _named_stream, masks=True)
 
 
 def of_pipeline(right: Right) -> Rule:

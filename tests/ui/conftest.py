@@ -280,7 +280,6 @@ def client(small: World) -> Iterator[Client]:
 
 @pytest.fixture
 def program(world: World) -> Iterator[Client]:
-    """A client of a catalogue with a stream, a group and a pipeline."""
-    del world
-    with application() as found:
+    """A client of a catalogue with a stream, a group, a pipeline and a record."""
+    with recorded(world) as trail, application(trail=trail) as found:
         yield found
