@@ -16,7 +16,7 @@ from streamfactory.spark.checkpoints import Place, apply_rewind, plan_rewind
 from streamfactory.spark.checkpoints import differences as moves_of
 from streamfactory.spark.locating import locate, opened
 from streamfactory.spark.targets import open_groups
-from streamfactory.spi import MisuseError, Position, StreamError
+from streamfactory.spi import MisuseError, Position, SchemaMismatch, StreamError
 from streamfactory.transfer.replaying import open_replay
 from streamfactory.ui.changes import (
     Confirmed,
@@ -135,7 +135,10 @@ def replay() -> str | Response:
     catalogue = Catalogue()
     for name in (asked.letters, asked.to, *filter(None, [asked.of])):
         catalogue.get(name)
-    found = in_time(lambda: outstanding(asked.letters, asked.to, asked.of), None)
+    try:
+        found = in_time(lambda: outstanding(asked.letters, asked.to, asked.of), None)
+    except SchemaMismatch as error:  # no stream of letters: no failure of the server
+        raise MisuseError(error.what, remedy=error.remedy) from error
     g.session.changes.append(asked)
     return render_template("confirm_replay.html", asked=asked, found=found)
 
