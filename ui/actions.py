@@ -202,7 +202,8 @@ def _start(asked: ShownReplay) -> Response:
     recorded, trail = ExitStack(), site().trail
     if trail is not None:
         change = change_of(Right.OPERATE, "stream", letters, "", to)
-        recorded.enter_context(trail.recorded(change, f"replayed into {to}"))
+        begun = trail.recorded(change, f"replayed into {to}")
+        in_time(lambda: recorded.enter_context(begun), None)
 
     def run(job: Job) -> Document:
         with recorded:  # until the replay has ended

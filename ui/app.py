@@ -12,13 +12,13 @@ from markupsafe import Markup, escape
 from werkzeug.exceptions import HTTPException
 
 from streamfactory.spi import (
-    ConnectionFailed,
     ErrorClass,
     IncarnationChanged,
     MisuseError,
     OffsetOutOfRange,
     StreamError,
     TopicNotFound,
+    TransientError,
     UnknownStream,
 )
 from streamfactory.transfer.auditing import REFUSED
@@ -27,7 +27,7 @@ from streamfactory.ui.administration import administration
 from streamfactory.ui.api import api
 from streamfactory.ui.audits import audits
 from streamfactory.ui.browse import browse
-from streamfactory.ui.changes import change_of
+from streamfactory.ui.changes import change_of, in_time
 from streamfactory.ui.editing.files import Changed
 from streamfactory.ui.editor import editor
 from streamfactory.ui.mapping import mapping
@@ -317,9 +317,10 @@ def _record_refusal(reason: str, *, is_right: bool = False) -> None:
         return
     right, (kind, name) = g.get("needed") or (Right.READ, Thing("", ""))
     change = change_of(right, kind.removesuffix("s"), name)
+    what = request.path
     try:
-        trail.write(change, REFUSED, request.path, reason)
-    except ConnectionFailed as error:
+        in_time(lambda: trail.write(change, REFUSED, what, reason), None)
+    except TransientError as error:
         _log.error("a refused change is not recorded: %s", error.what)
 
 

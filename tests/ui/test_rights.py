@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from tests.ui.conftest import Browser
     from werkzeug.test import TestResponse
 
 READ, VALUES, OPERATE, EDIT = "read", "values", "operate", "edit"
@@ -481,6 +483,46 @@ def test_a_session_is_of_the_user_that_the_proxy_says(
     csrf = page.get_data(as_text=True).split('name="csrf" value="')[1].split('"')[0]
     shown = proxied("/actions/topic", form={**form, "csrf": csrf}, **owner)
     assert shown.status_code == 200
+
+
+def test_the_name_of_a_user_is_no_part_of_a_page(small: World, tmp_path: Path) -> None:
+    del small
+    file = tmp_path / "users.toml"
+    name, token = "<script>alert(1)</script>", token_of("x")
+    file.write_text(
+        f"[tokens]\n\"{name}\" = '{token}'\n[streams.\"*\"]\nread = ['*']\n"
+    )
+    with people(file) as client:
+        client.client.post("/log-in", data={"token": token}, base_url=PLACE)
+        for path in ("/", "/messages?stream=clicks"):
+            text = client.text(path)
+            assert name not in text
+            assert "&lt;script&gt;alert(1)" in text
+
+
+def test_headers_with_underscores_or_twice_are_no_headers_of_the_proxy(
+    serve: Callable[..., Browser], small: World, tmp_path: Path
+) -> None:
+    """As a server of WSGI would join them, or take one for the other."""
+    del small
+    file = users_file(tmp_path / "users.toml", {"*": {READ: ["anna", "owner"]}})
+    browser = serve(
+        access_file=file, proxy_secret=SECRET, proxy_addresses="127.0.0.1", every=60
+    )
+
+    def status(*lines: str) -> str:
+        host, _, port = browser.place.partition(":")
+        with socket.create_connection((host, int(port)), timeout=30) as connection:
+            sent = ("GET / HTTP/1.1", "Host: localhost", "Connection: close", *lines)
+            connection.sendall("\r\n".join((*sent, "", "")).encode())
+            return connection.recv(12).decode()[-3:]
+
+    key = f"X-Proxy-Secret: {SECRET}"
+    assert status(key, "X-Forwarded-User: anna") == "200"
+    assert status(key, "X_Forwarded_User: owner") == "403"
+    assert status(key, "X-Forwarded-User: anna", "X-Forwarded-User: owner") == "403"
+    assert status(f"X_Proxy_Secret: {SECRET}", "X-Forwarded-User: owner") == "403"
+    assert status("X-Forwarded-User: owner", "X-Forwarded-For: 127.0.0.1") == "403"
 
 
 # --- settings -------------------------------------------------------------------
