@@ -5,10 +5,13 @@ from __future__ import annotations
 import getpass
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from tests.checkpoints.conftest import Topic
 from tests.proving.commands import Outcome, command_of
 from tests.ui.conftest import PLACE, TOKEN, Client, World, recorded
 from tests.ui.test_access import position
@@ -34,6 +37,7 @@ from streamfactory.transfer.auditing import (
     read_audit,
 )
 from streamfactory.wiring.config.catalogue import Catalogue
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -111,6 +115,51 @@ def test_a_change_of_a_definition_is_recorded_with_both_texts(anna: Client) -> N
     assert begun["before"] == ""
     assert made["after"] == _DEFINITION
     assert (made["right"], made["kind"]) == (EDIT, "stream")
+
+
+def test_a_replay_is_recorded_until_its_end(anna: Client, world: World) -> None:
+    world.letters({"one": b"first"})
+    good = Topic(world.folder / "topics", "good")
+    good.options |= {
+        "stream.file.messages": "true",
+        "stream.file.decoder.class.name": "raw",
+    }
+    good.file(world.catalogue)
+    with open_sink(good.options) as sink:
+        sink.put(pa.table({"value": [b"zero"]}), writer_id="w", epoch=0)
+    csrf = log_in(anna, "anna")
+    replay = {"stream": "letters", "to": "good"}
+    assert confirmed(anna, "/actions/replay", csrf, **replay).status_code == 303
+    assert outcomes()[0] == "begun"
+    (job,) = anna.site.jobs.list()
+    deadline = time.monotonic() + 60
+    while outcomes() != ["begun", "made"]:
+        assert time.monotonic() < deadline, job
+        time.sleep(0.05)
+    assert {one["what"] for one in rows()} == {"replayed into good"}
+
+
+def test_two_confirmations_of_one_change_make_it_once(anna: Client) -> None:
+    csrf = log_in(anna, "anna")
+    shown = sent(anna, "/actions/offsets", csrf, **MOVE).get_data(as_text=True)
+    key = shown.split('name="change" value="')[1].split('"')[0]
+    found: list[int] = []
+
+    def confirm() -> None:
+        cookie = anna.client.get_cookie("streamfactory-9816")
+        other = anna.client.application.test_client()
+        other.set_cookie("streamfactory-9816", cookie.value, domain="localhost")
+        form = {"csrf": csrf, "change": key}
+        answer = other.post("/actions/offsets", data=form, base_url=PLACE)
+        found.append(answer.status_code)
+
+    threads = [threading.Thread(target=confirm) for _ in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert 303 in found
+    assert outcomes().count("made") == found.count(303)
 
 
 def test_refused_changes_are_recorded(anna: Client, world: World) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import io
 import json
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -155,6 +156,22 @@ def test_views_of_users_with_and_without_values_are_apart(
     assert sorted(one._query.masked for one in readers) == [False, True]
 
 
+def test_the_live_view_is_masked(buyers: Client, small: World) -> None:
+    log_in(buyers, "reader")
+    events = "/events?stream=buyers"
+    assert buyers.get(events).status_code == 200
+    (reader,) = buyers.site.feeds.open()
+    assert reader.following.wait(30)
+    with open_sink(Topic(small.folder / "topics", "buyers").options) as sink:
+        sink.put(pa.Table.from_pylist([{**ROW, "id": 77, "_partition": 0}]))
+    deadline = time.monotonic() + 30
+    while "data:" not in (text := buyers.text(events)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert '"77"' in text
+    assert not any(secret in text for secret in SECRETS)
+
+
 def test_without_masks_there_are_no_rows(buyers: Client) -> None:
     log_in(buyers, "reader")
     for path in PAGES:
@@ -248,7 +265,7 @@ def test_keys_headers_and_undecodable_messages_are_hidden(
     made.options["stream.file.decoder.class.name"] = "raw"
     values = [json.dumps({"id": 7, "email": EMAIL}).encode(), f"{{{CARD}".encode()]
     for value in values:
-        row = {"value": value, "_key": EMAIL.encode()}
+        row: dict[str, Any] = {"value": value, "_key": EMAIL.encode()}
         row["_headers"] = [{"key": "trace", "value": TOKEN.encode()}]
         with open_sink(made.options) as sink:
             sink.put(pa.Table.from_pylist([row]))
