@@ -135,7 +135,7 @@ class AuditTrail(Closing):
             "reason": reason,
         }
         safe = {
-            key: [_sound(text, lines=key in ("before", "after"))]
+            key: [_escaped(text, lines=key in ("before", "after"))]
             for key, text in texts.items()
         }
         row = pa.table({"time": [datetime.now(UTC)], **safe}, schema=SCHEMA)
@@ -302,7 +302,7 @@ def plain_rows(rows: pa.RecordBatch) -> list[dict[str, Any]]:
     ]
 
 
-def _sound(text: str, *, lines: bool) -> str:
+def _escaped(text: str, *, lines: bool) -> str:
     """A text without control characters; a definition keeps its lines."""
     cut = text if len(text) <= _MOST else f"{text[:_MOST]} ... ({len(text)} characters)"
     return "\n".join(map(printable, cut.split("\n"))) if lines else printable(cut)
