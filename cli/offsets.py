@@ -12,6 +12,7 @@ from streamfactory.cli.checkpoint.comparing import moved_lines
 from streamfactory.cli.checkpoint.rewinding import force_option, rewind
 from streamfactory.cli.parameters import OrderedGroup, json_flag, one_definition
 from streamfactory.cli.positions import read_marks
+from streamfactory.cli.recording import recorded
 from streamfactory.cli.results import offsets_text
 from streamfactory.cli.status import Status
 from streamfactory.cli.topics.arguments import confirmed, deleting_options
@@ -184,7 +185,16 @@ def _change(
         }
         if not dry_run:
             if confirmed(printer, list(_lines(document)), yes=yes):
-                groups.apply(change)
+                name = f"{group} in {source.config.name}"
+                with recorded(
+                    "operate",
+                    "group",
+                    name,
+                    "moved",
+                    before=change.before.to_json(),
+                    after=change.after.to_json(),
+                ):
+                    groups.apply(change)
                 document["outcome"] = "done"
             else:
                 document["outcome"] = "declined"

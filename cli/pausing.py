@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import os
 import socket
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamfactory.cli.parameters import json_flag
+from streamfactory.cli.recording import recorded, user_name
 from streamfactory.cli.status import Status
 from streamfactory.spark.pipelines.definition import read_pipeline
 from streamfactory.spark.pipelines.detection import is_pipeline, pipeline_path
@@ -51,7 +50,8 @@ def pause_command(printer: Printer, *, name: str, why: str) -> Status:
     """
     controls, job = Controls(), job_of(name)
     pause = Pause(moment(datetime.now(UTC)) or "", _who(), why)
-    controls.change(job, lambda state: replace(state, pause=state.pause or pause))
+    with recorded("operate", "job", job, f"paused: {why}" if why else "paused"):
+        controls.change(job, lambda state: replace(state, pause=state.pause or pause))
     _show(printer, controls, job)
     return Status.FINE
 
@@ -66,7 +66,8 @@ def resume_command(printer: Printer, *, name: str) -> Status:
     NAME is as of pause. A job that waits continues within a second, where it stopped.
     """
     controls, job = Controls(), job_of(name)
-    controls.change(job, lambda state: replace(state, pause=None))
+    with recorded("operate", "job", job, "resumed"):
+        controls.change(job, lambda state: replace(state, pause=None))
     _show(printer, controls, job)
     return Status.FINE
 
@@ -103,21 +104,18 @@ def limit_command(
     if (rows is not None or size is not None) + unlimited + forgets > 1:
         msg = "give one of a rate, --none and --default."
         raise click.UsageError(msg)
-    if forgets:
-        controls.change(job, lambda state: replace(state, rate=None))
-    elif unlimited or rows is not None or size is not None:
+    rate = None
+    if unlimited or rows is not None or size is not None:
         rate = Rate(rows, None if size is None else _bytes(size))
-        controls.change(job, lambda state: replace(state, rate=rate))
+    if forgets or rate is not None:
+        with recorded("operate", "job", job, "limited", after=str(rate or "default")):
+            controls.change(job, lambda state: replace(state, rate=rate))
     _show(printer, controls, job)
     return Status.FINE
 
 
 def _who() -> str:
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError):  # a container may run as a user without an entry
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"
+    return f"{user_name()}@{socket.gethostname()}"
 
 
 def _bytes(text: str) -> int:

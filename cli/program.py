@@ -89,6 +89,7 @@ _COMMANDS: Final = {
     "ui": _Entry("ui:ui_command", "Serve pages about streams for the browser."),
     "top": _Entry("top:top_command", "Show rates and lag live in the terminal."),
     "lag": _Entry("lag:lag_command", "Show the lag of pipelines and groups."),
+    "audit": _Entry("audit:audit_command", "Show who changed what."),
     "offsets": _Entry(
         "offsets:offsets_command", "Show and change positions of groups and pipelines."
     ),

@@ -8,6 +8,7 @@ import click
 
 from streamfactory.cli.draining import Progress, draining
 from streamfactory.cli.parameters import class_paths_flag, json_flag, one_definition
+from streamfactory.cli.recording import recorded
 from streamfactory.cli.results import count
 from streamfactory.cli.status import Status
 from streamfactory.transfer.replaying import find_outstanding, open_replay
@@ -94,7 +95,9 @@ def replay_command(
             printer.note("note", f"writer: {copy.writer_id}")
             printer.note("note", f"guarantee: {copy.guarantee}")
         progress = Progress(printer, lambda: None)
-        done = replay.run(stop, progress.report)
+        what = f"replayed into {target}"
+        with recorded("operate", "stream", dead_letters, what):
+            done = replay.run(stop, progress.report)
         progress.wipe()
         printer.show(
             {

@@ -67,7 +67,13 @@ from streamfactory.spi import Role, Unsupported
 from streamfactory.spi.hooks import BACKENDS, DECODERS
 from streamfactory.spi.metrics import LABELS, Metric
 from streamfactory.spi.references import FOLDERS
+from streamfactory.ui.access import Access
+from streamfactory.ui.app import create_app
+from streamfactory.ui.lookups import Lookups
+from streamfactory.ui.recording import Recorder
+from streamfactory.ui.rights import rules_of
 from streamfactory.ui.settings import OPTIONS as PAGE_OPTIONS
+from streamfactory.ui.site import Site
 from streamfactory.wiring.config.describing import OptionRow, option_rows
 from streamfactory.wiring.config.guarantees import offline_verdict
 from streamfactory.wiring.config.loading import load
@@ -170,6 +176,24 @@ def _flight_rights() -> str:
 
 def _page_options() -> str:
     return _table(option_rows(PAGE_OPTIONS))
+
+
+def _page_rights() -> str:
+    """The rights that each path of the pages needs, as its route declares them."""
+    lookups = Lookups()
+    access = Access("127.0.0.1:0")
+    app = create_app(Site(access, Recorder(lookups, 1.0, ()), lookups))
+    lines = ["| path | right | for |", "|---|---|---|"]
+    with app.app_context():
+        for rule in sorted(app.url_map.iter_rules(), key=lambda one: one.rule):
+            if rule.endpoint == "static":
+                continue
+            method = ", ".join(sorted((rule.methods or set()) & {"GET", "POST"}))
+            for one in rules_of(rule.endpoint):
+                right = "" if one.right is None else f"`{one.right.value}`"
+                path = rule.rule.replace("<int:number>", "N").replace("<name>", "NAME")
+                lines.append(f"| {method} `{path}` | {right} | {one.of} |")
+    return "\n".join(lines)
 
 
 def _server_metrics() -> str:
@@ -433,6 +457,7 @@ _GENERATORS: Final[Mapping[str, Callable[[], str]]] = {
     "flight-server": _server_options,
     "flight-rights": _flight_rights,
     "ui-options": _page_options,
+    "ui-rights": _page_rights,
     "metrics": lambda: _metrics(METRICS),
     "server-metrics": _server_metrics,
     "spark-versions": _spark_versions,

@@ -1,12 +1,12 @@
-"""Who may see the pages and change something: hosts, tokens, sessions and CSRF.
+"""Who sends a request: hosts, tokens, trusted proxies, sessions and CSRF.
 
-Without a token everything is read-only, and only loopback addresses are listened on.
-With one, a client logs in for actions, and on other addresses for reading, too.
+Without tokens everything is read-only, and only loopback addresses are listened on.
+With one, a client logs in for actions, and on other addresses for reading, too; with
+a file of users always. `people` has what users may do.
 """
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import ipaddress
 import secrets
@@ -18,11 +18,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.spi.addresses import is_loopback, parse_address
+from streamfactory.spi.users import digest_of
+from streamfactory.ui.people import ANYBODY, HOLDER, Rights, User
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from streamfactory.ui.changes import AnyShown
+    from streamfactory.spi.users import UserFile
+    from streamfactory.ui.proxies import Proxy
+    from streamfactory.ui.shown import AnyShown
 
 SESSION_SECONDS: Final = 8 * 3600
 MOST_SESSIONS: Final = 100
@@ -36,8 +40,11 @@ FAILURE_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A client that gave the token."""
+    """A client that gave a token, or that a proxy said the name of."""
 
+    user: User
+    token: bytes | None
+    """The digest of the token; None if a proxy says with each request who it is."""
     csrf: str
     """What the forms of its pages send."""
     ends: float
@@ -48,13 +55,15 @@ class Session:
 
 @final
 class Access:
-    """Decides who may do what. Thread-safe.
+    """Knows who sends a request. Thread-safe.
 
     Args:
         address: ``host:port`` that the pages are served on.
-        token: Allows actions; None: there are none.
+        token: Allows everything; None: there is none.
         hosts: Further names by which clients may call the server.
-        must_log_in: Whether reading requires the token, too.
+        must_log_in: Whether reading requires a token, too.
+        file: Users with tokens and rights of their own.
+        proxy: Says who users are.
     """
 
     def __init__(
@@ -64,10 +73,15 @@ class Access:
         hosts: Collection[str] = (),
         *,
         must_log_in: bool = False,
+        file: UserFile | None = None,
+        proxy: Proxy | None = None,
     ) -> None:
         self.host, self.port = parse_address(address)
-        self.must_log_in = must_log_in
-        self._token = None if token is None else _digest(token)
+        self.must_log_in = must_log_in or file is not None
+        self.rights = Rights(file)
+        self.proxy = proxy
+        self._file = file
+        self._token = None if token is None else digest_of(token)
         own = "localhost" if is_loopback(self.host) else socket.gethostname().lower()
         self._hosts = {own, self.host.lower(), *(host.lower() for host in hosts)}
         self._lock = threading.Lock()
@@ -77,7 +91,12 @@ class Access:
     @property
     def has_token(self) -> bool:
         """Whether clients can log in."""
-        return self._token is not None
+        return self._token is not None or self._file is not None
+
+    @property
+    def anybody(self) -> User | None:
+        """Who a client is that says nothing; None where it has to log in."""
+        return None if self.must_log_in else ANYBODY
 
     def knows_host(self, header: str) -> bool:
         """Whether a ``Host`` header names this server.
@@ -109,53 +128,78 @@ class Access:
             The secret of the session, for a cookie; None if the token is wrong, or too
             many were wrong lately.
         """
+        with self._lock:
+            user = self._user_of(token, client)
+            return None if user is None else self._begin(user, digest_of(token))
+
+    def user_of(self, token: str, client: str = "") -> User | None:
+        """Who has a token; refused as `log_in` refuses it."""
+        with self._lock:
+            return self._user_of(token, client)
+
+    def begin(self, user: User) -> str:
+        """Begin a session of a user of the proxy; the secret, for a cookie."""
+        with self._lock:
+            return self._begin(user, None)
+
+    def _begin(self, user: User, token: bytes | None) -> str:
         now = time.monotonic()
-        with self._lock:
-            if not self._is_token(token, client, now):
-                return None
-            self._forget(now)
-            secret = secrets.token_urlsafe(32)
-            session = Session(secrets.token_urlsafe(32), now + SESSION_SECONDS)
-            self._sessions[_digest(secret)] = session
-            return secret
+        self._forget(now)
+        secret = secrets.token_urlsafe(32)
+        csrf = secrets.token_urlsafe(32)
+        session = Session(user, token, csrf, now + SESSION_SECONDS)
+        self._sessions[digest_of(secret)] = session
+        return secret
 
-    def knows_token(self, token: str, client: str = "") -> bool:
-        """Whether a request has the token; refused as `log_in` refuses it."""
-        with self._lock:
-            return self._is_token(token, client, time.monotonic())
-
-    def _is_token(self, token: str, client: str, now: float) -> bool:
+    def _user_of(self, token: str, client: str) -> User | None:
+        now = time.monotonic()
         failures = sum(
             who == client and now - at < FAILURE_SECONDS for at, who in self._failures
         )
-        if failures >= MOST_FAILURES or self._token is None:
-            return False
-        if not hmac.compare_digest(_digest(token), self._token):
+        if failures >= MOST_FAILURES or not self.has_token:
+            return None
+        found = None if self._file is None else self._file.user_of(token)
+        if self._token is not None and hmac.compare_digest(
+            digest_of(token), self._token
+        ):
+            return HOLDER
+        if found is None:
             self._failures.append((now, client))
-            return False
-        return True
+            return None
+        return User(found)
 
-    def session(self, secret: str | None) -> Session | None:
-        """The session of a cookie; None if there is none, or it has ended."""
+    def session(self, secret: str | None, user: User | None = None) -> Session | None:
+        """The session of a cookie.
+
+        Args:
+            secret: Of the cookie.
+            user: Who the proxy says the client is.
+
+        Returns:
+            None if there is none, it has ended, its token is valid no more, or it is
+            that of another user.
+        """
         if not secret:
             return None
         with self._lock:
-            found = self._sessions.get(_digest(secret))
+            found = self._sessions.get(digest_of(secret))
         if found is None or found.ends < time.monotonic():
             return None
-        return found
+        if user is not None or found.token is None:
+            same = user is not None and user.name == found.user.name
+            return found if same and found.token is None else None
+        if found.user is HOLDER:
+            return found
+        assert self._file is not None
+        return found if self._file.has(found.user.name, found.token) else None
 
     def log_out(self, secret: str) -> None:
         """End a session."""
         with self._lock:
-            self._sessions.pop(_digest(secret), None)
+            self._sessions.pop(digest_of(secret), None)
 
     def _forget(self, now: float) -> None:
         """Make room for one more session."""
         kept = {key: one for key, one in self._sessions.items() if one.ends > now}
         newest = sorted(kept.items(), key=lambda item: item[1].ends)
         self._sessions = dict(newest[-(MOST_SESSIONS - 1) :])
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()

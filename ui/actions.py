@@ -1,6 +1,6 @@
 """What changes something: positions of groups and pipelines, replays of dead letters.
 
-Only for clients that gave the token; every change is a POST with the secret of the
+Every change is a POST with the secret of the
 session's forms, and is logged.
 """
 
@@ -16,20 +16,31 @@ from streamfactory.spark.checkpoints import Place, apply_rewind, plan_rewind
 from streamfactory.spark.checkpoints import differences as moves_of
 from streamfactory.spark.locating import locate, opened
 from streamfactory.spark.targets import open_groups
-from streamfactory.spi import MisuseError, Position, StreamError
+from streamfactory.spi import MisuseError, Position, SchemaMismatch, StreamError
 from streamfactory.transfer.replaying import open_replay
 from streamfactory.ui.changes import (
     Confirmed,
-    Shown,
-    ShownReplay,
+    change_of,
+    client,
     in_time,
-    log_change,
     shown_before,
     take,
 )
 from streamfactory.ui.letters import outstanding
+from streamfactory.ui.logs import log_change
 from streamfactory.ui.parameters import Parameter, takes_parameters
+from streamfactory.ui.people import PIPELINES, STREAMS, Right
 from streamfactory.ui.pipelines import find, pipelines
+from streamfactory.ui.rights import (
+    Rule,
+    Thing,
+    may,
+    needs,
+    of_some,
+    require,
+    the_stream,
+)
+from streamfactory.ui.shown import Shown, ShownReplay
 from streamfactory.ui.site import site
 from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.core.guard import masked_errors
@@ -38,11 +49,12 @@ from streamfactory.wiring.core.shown import all_of, masked
 from streamfactory.wiring.reading.position_texts import parse_marks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from werkzeug.wrappers import Response
 
     from streamfactory.spark.checkpoints import Rewind
+    from streamfactory.transfer.auditing import Change
     from streamfactory.ui.jobs import Job
     from streamfactory.wiring.reading.position_arguments import Marks
     from streamfactory.wiring.streams.positions import PositionChange
@@ -54,13 +66,55 @@ actions = Blueprint("actions", __name__, url_prefix="/actions")
 _WHY: Final = "moved in the browser"
 
 
+def _of_job() -> Iterator[Thing]:
+    found = site().jobs.get((request.view_args or {})["number"])
+    if found is None:
+        abort(404)
+    return map(the_stream, found.streams)
+
+
+def _of_replay() -> Iterator[Thing]:
+    """What a replay reads and writes.
+
+    Who may see the rows of the target sees those of the letters there.
+    """
+    asked = _asked_replay()
+    letters, to = the_stream(asked.letters), the_stream(asked.to)
+    if asked.of != asked.to and may(Right.VALUES, *to):
+        require(Right.VALUES, letters)
+    yield from (letters, to, *map(the_stream, filter(None, [asked.of])))
+
+
+def _of_move() -> Iterator[Thing]:
+    asked = _asked()
+    if asked.pipeline:
+        yield Thing(PIPELINES, asked.pipeline)
+    if asked.stream or not asked.pipeline:
+        yield the_stream(asked.stream)
+
+
+_JOB: Final = Rule(Right.OPERATE, "the streams of the replay", _of_job)
+_REPLAY: Final = Rule(
+    Right.OPERATE,
+    "the streams; values of the letters, for users who have it for another target",
+    _of_replay,
+)
+_MOVED: Final = Rule(
+    Right.OPERATE, "the stream of the group, or the pipeline", _of_move
+)
+
+
 @actions.get("/jobs")
+@needs(of_some(Right.OPERATE))
 def jobs() -> str:
     """The replays that were started here."""
-    return render_template("jobs.html", jobs=site().jobs.list())
+    return render_template(
+        "jobs.html", jobs=[one for one in site().jobs.list() if _is_visible(one)]
+    )
 
 
 @actions.get("/jobs/<int:number>")
+@needs(_JOB)
 def job(number: int) -> str:
     """The progress or the result of one replay."""
     found = site().jobs.get(number)
@@ -72,22 +126,25 @@ def job(number: int) -> str:
 
 @actions.post("/replay")
 @takes_parameters(*map(Parameter, ("stream", "to", "of", "change")))
+@needs(_REPLAY)
 def replay() -> str | Response:
     """Show what a replay of dead letters would do; with ``change``, start it."""
-    form = request.form
-    if "change" in form:
-        return _start(take(form["change"], ShownReplay))
-    names = (form.get(name, "").strip() for name in ("stream", "to", "of"))
-    asked = ShownReplay(*names)
+    if "change" in request.form:
+        return _start(take(request.form["change"], ShownReplay))
+    asked = _asked_replay()
     catalogue = Catalogue()
     for name in (asked.letters, asked.to, *filter(None, [asked.of])):
         catalogue.get(name)
-    found = in_time(lambda: outstanding(asked.letters, asked.to, asked.of), None)
+    try:
+        found = in_time(lambda: outstanding(asked.letters, asked.to, asked.of), None)
+    except SchemaMismatch as error:  # no stream of letters: no failure of the server
+        raise MisuseError(error.what, remedy=error.remedy) from error
     g.session.changes.append(asked)
     return render_template("confirm_replay.html", asked=asked, found=found)
 
 
 @actions.post("/jobs/<int:number>/stop")
+@needs(_JOB)
 def stop(number: int) -> Response:
     """Ask a replay to end; it can be continued."""
     found = site().jobs.get(number)
@@ -99,6 +156,7 @@ def stop(number: int) -> Response:
 
 @actions.post("/offsets")
 @takes_parameters(*map(Parameter, ("place", "stream", "group", "pipeline", "change")))
+@needs(_MOVED)
 def offsets() -> str | Response:
     """Plan a change of a position and show it; with ``confirmed``, store it."""
     asked = _asked()
@@ -114,13 +172,15 @@ def offsets() -> str | Response:
     if target:
         of = str(find(target, pipelines(site().files)))
         title = f"pipeline {target}"
-        confirmed = _confirmed(title, of, before, {"pipeline": target})
+        change = change_of(Right.OPERATE, "pipeline", target)
+        confirmed = _confirmed(title, of, before, {"pipeline": target}, change)
         changed = in_time(lambda: _rewind(of, marks, confirmed), confirmed)
         back = url_for("pages.pipeline", name=target)
     else:
         title = f"group {group} in {name}"
         fields = {"stream": name, "group": group}
-        confirmed = _confirmed(title, name, before, fields)
+        change = change_of(Right.OPERATE, "group", f"{group} in {name}")
+        confirmed = _confirmed(title, name, before, fields, change)
         changed = in_time(lambda: _reset(name, group, marks, confirmed), confirmed)
         back = url_for("pages.group", stream=name, group=group)
     if confirmed is not None:
@@ -138,12 +198,38 @@ def offsets() -> str | Response:
 def _start(asked: ShownReplay) -> Response:
     """Start a replay that was confirmed."""
     letters, to, of = asked.letters, asked.to, asked.of
-    started = site().jobs.start(
-        f"replay of {letters} into {to}", lambda job: _replay(job, letters, to, of)
-    )
-    text = f"{started.title}: started by {request.remote_addr}"
+    title = f"replay of {letters} into {to}"
+    recorded, trail = ExitStack(), site().trail
+    if trail is not None:
+        change = change_of(Right.OPERATE, "stream", letters, "", to)
+        begun = trail.recorded(change, f"replayed into {to}")
+        in_time(lambda: recorded.enter_context(begun), None)
+
+    def run(job: Job) -> Document:
+        with recorded:  # until the replay has ended
+            return _replay(job, letters, to, of)
+
+    try:
+        started = site().jobs.start(title, run, tuple(filter(None, [letters, to, of])))
+    except MisuseError:
+        with recorded:
+            raise
+    text = f"{started.title}: started by {client()}"
     log_change(text, {"stream": letters})
     return redirect(url_for("actions.job", number=started.number), 303)
+
+
+def _is_visible(job: Job) -> bool:
+    return all(may(Right.OPERATE, STREAMS, one) for one in job.streams)
+
+
+def _asked_replay() -> ShownReplay:
+    """The replay that the request asks for, or that it confirms."""
+    form = request.form
+    if "change" in form:
+        return shown_before(form["change"], ShownReplay)
+    names = (form.get(name, "").strip() for name in ("stream", "to", "of"))
+    return ShownReplay(*names)
 
 
 def _asked() -> Shown:
@@ -156,7 +242,7 @@ def _asked() -> Shown:
 
 
 def _confirmed(
-    title: str, of: str, before: str | None, fields: dict[str, str]
+    title: str, of: str, before: str | None, fields: dict[str, str], change: Change
 ) -> Confirmed | None:
     """The confirmation of a change; None if it is only to be shown."""
     if before is None:
@@ -164,7 +250,7 @@ def _confirmed(
     lookups, keys = site().lookups, ("lags", "progress", "definition")
     return Confirmed(
         title,
-        str(request.remote_addr),
+        change,
         shown=before,
         fields=fields,
         ended=lambda: lookups.forget((key, of) for key in keys),

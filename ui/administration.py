@@ -1,12 +1,12 @@
 """Changes of topics, and messages that are written by hand.
 
-Only for clients that gave the token. Each change is shown first, and made when it is
-confirmed; then it is logged.
+Each change is shown first, and made when it is confirmed; then it is logged.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import tempfile
 import threading
@@ -31,14 +31,12 @@ from streamfactory.spi.ddl import parse_ddl
 from streamfactory.transfer.inputs import open_inputs
 from streamfactory.transfer.publishing import open_publisher
 from streamfactory.ui.asked import stream_name
-from streamfactory.ui.changes import (
-    Confirmed,
-    ShownTopic,
-    in_time,
-    take,
-)
+from streamfactory.ui.changes import Confirmed, change_of, in_time, shown_before, take
 from streamfactory.ui.messages import parse_place
 from streamfactory.ui.parameters import Parameter, takes_parameters
+from streamfactory.ui.people import Right
+from streamfactory.ui.rights import Rule, needs, of_stream, the_stream
+from streamfactory.ui.shown import ShownTopic
 from streamfactory.ui.site import site
 from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.core.guard import masked_errors
@@ -52,6 +50,7 @@ if TYPE_CHECKING:
 
     from werkzeug.wrappers import Response
 
+    from streamfactory.ui.rights import Thing
     from streamfactory.wiring.topics.admin import Admin
 
     Plan = tuple[str, list[str], str, Callable[[], object]]
@@ -66,8 +65,20 @@ _PATIENCE: Final = 5.0
 _FORGOTTEN: Final = ("partitions", "facts", "lags", "configuration")
 
 
+def _of_change() -> Iterator[Thing]:
+    form = request.form
+    if "change" in form:
+        yield the_stream(shown_before(form["change"], ShownTopic).stream)
+    else:
+        yield the_stream(form.get("stream", ""))
+
+
+_CHANGED: Final = Rule(Right.EDIT, "the stream", _of_change)
+
+
 @administration.get("/topic")
 @takes_parameters(Parameter("stream", required=True))
+@needs(of_stream(Right.EDIT))
 def topic_page() -> str:
     """The forms that change the topic of a stream, and write a message."""
     if g.session is None:
@@ -83,6 +94,7 @@ def topic_page() -> str:
     Parameter("format", words=("json", "text")),
     Parameter("change"),
 )
+@needs(_CHANGED)
 def change_topic() -> str | Response:
     """Plan a change and show it; with ``change``, make it."""
     form = request.form
@@ -118,11 +130,23 @@ def _confirmed(asked: ShownTopic) -> Confirmed:
     lookups = site().lookups
     return Confirmed(
         f"topic of {asked.stream}",
-        str(request.remote_addr),
+        change_of(
+            Right.EDIT,
+            "topic",
+            asked.stream,
+            asked.seen,
+            _digest_text(asked.text) if asked.kind == "produce" else asked.text,
+        ),
         shown=asked.seen,
         fields={"stream": asked.stream},
         ended=lambda: lookups.forget((key, asked.stream) for key in _FORGOTTEN),
     )
+
+
+def _digest_text(text: str) -> str:
+    """What the record has of a message: no value of a row."""
+    content = text.encode("utf-8", "surrogatepass")
+    return f"{len(content)} bytes, sha256 {hashlib.sha256(content).hexdigest()}"
 
 
 def _planned(

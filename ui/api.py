@@ -18,11 +18,24 @@ from flask import Blueprint, Response, abort, request, url_for
 from streamfactory.spi import StreamTimeout
 from streamfactory.ui import pipelines as facts
 from streamfactory.ui.asked import first, number
+from streamfactory.ui.audits import PARAMETERS, RECORD, asked_rows
 from streamfactory.ui.catalogue import catalogue
 from streamfactory.ui.messages import MOST_MESSAGES, Query, parse_place, rows_page
 from streamfactory.ui.openapi import answers, described
 from streamfactory.ui.parameters import PAGE_NUMBER, Parameter, takes_parameters
+from streamfactory.ui.people import PIPELINES, STREAMS, Right
 from streamfactory.ui.problems import ARROW, Failed, refuse_other_sites
+from streamfactory.ui.rights import (
+    may,
+    needs,
+    of_everything,
+    of_pipeline,
+    of_rows,
+    of_some,
+    of_stream,
+    the_stream,
+    visible,
+)
 from streamfactory.ui.site import site
 from streamfactory.ui.sorting import searched
 from streamfactory.ui.streams import configuration, lags, partitions
@@ -66,6 +79,7 @@ def _check() -> None:
 
 @api.get("/openapi.json")
 @answers("OpenApi")
+@needs(of_some(Right.READ))
 def openapi() -> Response:
     """Describe this interface, as OpenAPI 3.1."""
     server = url_for("api.openapi").removesuffix("/openapi.json")
@@ -75,49 +89,54 @@ def openapi() -> Response:
 @api.get("/streams")
 @takes_parameters(PAGE_NUMBER, _SEARCH)
 @answers("Names")
+@needs(of_some(Right.READ))
 def streams() -> Response:
     """List the streams of the catalogue, by name."""
-    return _names(catalogue().names(), "api.stream")
+    return _names(visible(STREAMS, catalogue().names()), "api.stream")
 
 
 @api.get("/streams/<name>")
 @answers("Stream")
+@needs(of_stream(Right.READ))
 def stream(name: str) -> Response:
     """Return a definition: type, problems, guarantees, effective options.
 
     Connects to nothing.
     """
-    catalogue().get(name)
+    name = the_stream(name).name
     found = _ask(("configuration", name), partial(configuration, name))
     return _json(found)
 
 
 @api.get("/streams/<name>/partitions")
 @answers("Partitions")
+@needs(of_stream(Right.READ))
 def stream_partitions(name: str) -> Response:
     """Return the partitions with their offsets, and the columns."""
-    catalogue().get(name)
+    name = the_stream(name).name
     return _json(_ask(("partitions", name), partial(partitions, name)))
 
 
 @api.get("/streams/<name>/lag")
 @answers("Lags")
+@needs(of_stream(Right.READ))
 def stream_lag(name: str) -> Response:
     """Return the positions and the lag of the groups that read a stream."""
-    catalogue().get(name)
+    name = the_stream(name).name
     return _json({"items": _ask(("lags", name), partial(lags, name))})
 
 
 @api.get("/streams/<name>/rows")
 @takes_parameters(*_ROWS)
 @answers("Rows", ARROW)
+@needs(of_rows())
 def rows(name: str) -> Response:
     """Return rows, as JSON or as an Arrow IPC stream, without consuming them.
 
     Values are those that searches see: binary values as text, secrets masked. The
     members `next` and `previous` are places for `from`.
     """
-    catalogue().get(name)
+    name = the_stream(name).name
     args = request.args
     query = Query(
         name,
@@ -127,6 +146,7 @@ def rows(name: str) -> Response:
         partition=args.get("partition", ""),
         raw=args.get("as") == "raw",
         count=number("count", 50),
+        masked=not may(Right.VALUES, STREAMS, name),
     )
     parse_place(query.place)
     kind = _accepted()
@@ -149,13 +169,17 @@ def rows(name: str) -> Response:
 @api.get("/pipelines")
 @takes_parameters(PAGE_NUMBER, _SEARCH)
 @answers("Names")
+@needs(of_some(Right.READ))
 def pipelines() -> Response:
     """List the pipelines, by name."""
-    return _names(sorted(facts.pipelines(site().files)), "api.pipeline")
+    return _names(
+        visible(PIPELINES, sorted(facts.pipelines(site().files))), "api.pipeline"
+    )
 
 
 @api.get("/pipelines/<name>")
 @answers("Pipeline")
+@needs(of_pipeline(Right.READ))
 def pipeline(name: str) -> Response:
     """Return what the file of a pipeline defines, its problems and its guarantee."""
     path = facts.find(name, facts.pipelines(site().files))
@@ -165,14 +189,28 @@ def pipeline(name: str) -> Response:
 
 @api.get("/pipelines/<name>/lag")
 @answers("Lags")
+@needs(of_pipeline(Right.READ))
 def pipeline_lag(name: str) -> Response:
     """Return the positions and the lag of a pipeline in its sources."""
     path = facts.find(name, facts.pipelines(site().files))
     return _json({"items": _ask(("lags", str(path)), partial(lags, str(path)))})
 
 
+@api.get("/audit")
+@takes_parameters(*PARAMETERS)
+@needs(RECORD)
+@answers("Audit")
+def audit() -> Response:
+    """Return the newest rows of the record of changes, or those before a place.
+
+    Oldest first. The member `previous` is the place, for `from`, of earlier rows.
+    """
+    return _json(_ask(*asked_rows(), large=True))
+
+
 @api.get("/metrics")
 @answers("Metrics")
+@needs(of_everything(Right.READ))
 def metrics() -> Response:
     """Return the metrics of the process that serves this interface."""
     found = plain_samples(registry.samples())

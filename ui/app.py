@@ -18,18 +18,32 @@ from streamfactory.spi import (
     OffsetOutOfRange,
     StreamError,
     TopicNotFound,
+    TransientError,
     UnknownStream,
 )
+from streamfactory.transfer.auditing import REFUSED
 from streamfactory.ui.actions import actions
 from streamfactory.ui.administration import administration
 from streamfactory.ui.api import api
+from streamfactory.ui.audits import audits
 from streamfactory.ui.browse import browse
+from streamfactory.ui.changes import change_of, in_time
 from streamfactory.ui.editing.files import Changed
 from streamfactory.ui.editor import editor
 from streamfactory.ui.mapping import mapping
 from streamfactory.ui.pages import pages
 from streamfactory.ui.parameters import Parameter, checked, takes_parameters
+from streamfactory.ui.people import STREAMS, Right
 from streamfactory.ui.problems import Failed, http_problem, is_for_programs, problem
+from streamfactory.ui.proxies import NotTrusted
+from streamfactory.ui.rights import (
+    OPEN,
+    RightMissing,
+    Thing,
+    may,
+    needs,
+    permitted,
+)
 from streamfactory.ui.running import running
 from streamfactory.ui.site import EXTENSION, Site, site
 from streamfactory.wiring.config.catalogue import active_profile
@@ -39,10 +53,12 @@ from streamfactory.wiring.core.shown import plain_error, printable
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response as AnyResponse
 
+    from streamfactory.ui.people import User
+
 MOST_BYTES: Final = 96 * 1024
 """Of the body of a request: three times a file that is edited, as forms encode it."""
 _OPEN: Final = ("log_in", "static")
-"""Endpoints that need no session where reading requires one."""
+"""Endpoints that need no user where reading requires one."""
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -86,6 +102,7 @@ def create_app(found: Site) -> Flask:
     app.add_url_rule("/log-in", "log_in", _log_in, methods=["GET", "POST"])
     app.add_url_rule("/log-out", "log_out", _log_out, methods=["POST"])
     app.register_blueprint(pages)
+    app.register_blueprint(audits)
     app.register_blueprint(browse)
     app.register_blueprint(administration)
     app.register_blueprint(mapping)
@@ -95,7 +112,7 @@ def create_app(found: Site) -> Flask:
     app.register_blueprint(api)
     for endpoint, view in app.view_functions.items():
         if endpoint != "static":
-            app.view_functions[endpoint] = checked(view)
+            app.view_functions[endpoint] = checked(permitted(view))
     return app
 
 
@@ -111,32 +128,66 @@ def _check_request() -> AnyResponse | None:
     access = site().access
     if not access.knows_host(request.headers.get("Host", "")):
         abort(421, "The Host header names another server.")
-    g.session = access.session(request.cookies.get(_cookie()))
+    _identify()
     if request.method == "POST":
         _check_origin()
         if request.endpoint != "log_in":
             _check_form()
-    if is_for_programs():
-        _check_token()
-    elif access.must_log_in and g.session is None and request.endpoint not in _OPEN:
+    if g.user is None and request.endpoint not in _OPEN:
+        if is_for_programs():
+            abort(401, "Send a token: Authorization: Bearer TOKEN.")
         if request.method == "GET":
             return redirect(url_for("log_in"))
         abort(401, "Log in first.")
     return None
 
 
-def _check_token() -> None:
-    """Let a program in that sends the token, or a page of a session."""
+def _identify() -> None:
+    """Find the user of a request, and the session: both None if it has none."""
     access = site().access
-    kind, _, token = request.headers.get("Authorization", "").partition(" ")
-    if not kind:
-        if access.must_log_in and g.session is None:
-            abort(401, "Send the token: Authorization: Bearer TOKEN.")
-    elif kind.lower() != "bearer" or not access.knows_token(
-        token.strip(), request.remote_addr or ""
-    ):
-        _log.warning("a request with a wrong token from %s", request.remote_addr)
+    g.user = g.session = None
+    proxied = _proxied()
+    g.session = access.session(request.cookies.get(_cookie()), proxied)
+    if proxied is not None:
+        if g.session is None and not is_for_programs():
+            g.cookie = access.begin(proxied)
+            g.session = access.session(g.cookie, proxied)
+        g.user = proxied
+    elif is_for_programs() and "Authorization" in request.headers:
+        g.user = _bearer()
+    elif g.session is not None:
+        g.user = g.session.user
+    else:
+        g.user = access.anybody
+
+
+def _proxied() -> User | None:
+    """Who the proxy says the user is."""
+    proxy = site().access.proxy
+    if proxy is None:
+        return None
+    try:
+        return proxy.user_of(request.headers, str(request.remote_addr))
+    except NotTrusted as error:
+        _log.warning(
+            "a request that says who it is from %s was refused: %s",
+            request.remote_addr,
+            printable(str(error)),
+        )
+        abort(403, "The request says who its user is, and the pages do not trust it.")
+
+
+def _bearer() -> User:
+    """Let a program in that sends a token."""
+    kind, _, token = request.headers["Authorization"].partition(" ")
+    client = str(request.remote_addr)
+    found = None
+    if kind.lower() == "bearer":
+        found = site().access.user_of(token.strip(), client)
+    if found is None:
+        _log.warning("a request with a wrong token from %s", client)
         abort(401, "The token is wrong.")
+    return found
 
 
 def _check_origin() -> None:
@@ -163,23 +214,50 @@ def _secure(response: Response) -> Response:
         response.headers["Content-Security-Policy"] += _SCRIPTS
     if request.endpoint == "static":
         response.headers["Cache-Control"] = "max-age=3600"
+    if "cookie" in g:
+        _set_cookie(response, g.cookie)
     return response
 
 
 def _context() -> dict[str, Any]:
-    session = g.get("session")
+    session, user = g.get("session"), g.get("user")
+    can_change = session is not None and user is not None
+    rights = site().access.rights
+
+    def can(right: str, kind: str, name: str) -> bool:
+        """Whether a page offers a change: there is a session, and the right."""
+        return can_change and may(Right(right), kind, name)
+
+    def can_some(right: str) -> bool:
+        return can_change and rights.may_some(user, Right(right))
+
     return {
+        "can": can,
+        "may": lambda right, kind, name: may(Right(right), kind, name),
+        "can_some": can_some,
         "can_log_in": site().access.has_token,
         "csrf": None if session is None else session.csrf,
-        "can_edit": session is not None and site().edits.allowed,
+        "can_edit": can_some("edit") and site().edits.allowed,
+        "audited": _may_see_record(),
+        "user": None if user is None or user.name.startswith("(") else user.name,
         "profile": active_profile(),
     }
+
+
+def _may_see_record() -> bool:
+    trail, user = site().trail, g.get("user")
+    return (
+        trail is not None
+        and user is not None
+        and may(Right.VALUES, STREAMS, trail.name)
+    )
 
 
 # --- sessions -------------------------------------------------------------------
 
 
 @takes_parameters(Parameter("token"))
+@needs(OPEN)
 def _log_in() -> str | AnyResponse | tuple[str, int]:
     access = site().access
     if not access.has_token:
@@ -192,16 +270,17 @@ def _log_in() -> str | AnyResponse | tuple[str, int]:
         _log.warning("a log-in with a wrong token from %s", request.remote_addr)
         return render_template("log_in.html", failed=True), 403
     response = redirect(url_for("pages.overview"), 303)
-    response.set_cookie(
-        _cookie(),
-        secret,
-        httponly=True,
-        samesite="Strict",
-        secure=request.is_secure,
-    )
+    _set_cookie(response, secret)
     return response
 
 
+def _set_cookie(response: AnyResponse, secret: str) -> None:
+    response.set_cookie(
+        _cookie(), secret, httponly=True, samesite="Strict", secure=request.is_secure
+    )
+
+
+@needs(OPEN)
 def _log_out() -> AnyResponse:
     site().access.log_out(request.cookies.get(_cookie(), ""))
     response = redirect(url_for("pages.overview"), 303)
@@ -215,14 +294,40 @@ def _log_out() -> AnyResponse:
 def _http_error(error: HTTPException) -> AnyResponse | tuple[str, int]:
     if error.code is None or error.code < 400:
         return error.get_response()  # a redirect
+    _record_refusal(error.description or error.name, is_right=error.code == 403)
     if is_for_programs():
-        return http_problem(error.code, error.name, error.description)
+        right = error.right.value if isinstance(error, RightMissing) else None
+        return http_problem(error.code, error.name, error.description, right)
     text = {"what": error.description, "error": error.name, "remedy": None}
     # The parent page may need what could not be checked: it has no context here.
     return render_template("error.html", error=text, status=error.code), error.code
 
 
+def _record_refusal(reason: str, *, is_right: bool = False) -> None:
+    """Record a change that a user asked for and that is not made.
+
+    Args:
+        reason: Why.
+        is_right: Whether the user may not; others are recorded when they were
+            confirmed, and not when they were only shown.
+    """
+    trail, user = site().trail, g.get("user")
+    if trail is None or user is None or g.get("session") is None:
+        return
+    begun = "confirmed" in g and g.confirmed.begun  # the record has its outcome
+    if request.method != "POST" or begun or not (is_right or "change" in request.form):
+        return
+    right, (kind, name) = g.get("needed") or (Right.READ, Thing("", ""))
+    change = change_of(right, kind.removesuffix("s"), name)
+    what = request.path
+    try:
+        in_time(lambda: trail.write(change, REFUSED, what, reason), None)
+    except TransientError as error:
+        _log.error("a refused change is not recorded: %s", error.what)
+
+
 def _stream_error(error: StreamError) -> AnyResponse | tuple[str, int]:
+    _record_refusal(error.what)
     if is_for_programs():
         return problem(plain_error(error))
     status = 400

@@ -21,7 +21,9 @@ from streamfactory.ui.messages import (
     parse_place,
 )
 from streamfactory.ui.parameters import Parameter, takes_parameters
+from streamfactory.ui.people import STREAMS, Right
 from streamfactory.ui.problems import refuse_other_sites
+from streamfactory.ui.rights import may, needs, of_rows
 from streamfactory.ui.site import site
 from streamfactory.ui.streams import partitions
 
@@ -51,6 +53,7 @@ _ASKED_AGAIN: Final = 1000
 
 @browse.get("/messages")
 @takes_parameters(*_QUERY)
+@needs(of_rows())
 def messages_page() -> tuple[str, int]:
     """Messages of all partitions, or of one, merged by time."""
     query = _query()
@@ -80,13 +83,15 @@ def messages_page() -> tuple[str, int]:
     Parameter("partition", least=0),
     Parameter("offset", least=0, required=True),
 )
+@needs(of_rows())
 def message_page() -> tuple[str, int]:
     """One message, whole within a bound."""
     name, topic = stream_name(), request.args.get("topic", "")
     partition, offset = number("partition", 0), number("offset", 0)
+    masked = not may(Right.VALUES, STREAMS, name)
     answer = site().lookups.ask(
-        ("message", name, topic, partition, offset),
-        partial(message, name, topic, partition, offset),
+        ("message", name, topic, partition, offset, masked),
+        partial(message, name, topic, partition, offset, masked=masked),
         large=True,
     )
     note([answer])
@@ -102,6 +107,7 @@ def message_page() -> tuple[str, int]:
 
 @browse.get("/download")
 @takes_parameters(*_QUERY, Parameter("format", words=FORMATS, required=True))
+@needs(of_rows())
 def download_file() -> Response:
     """The messages of a page and those after it, or before it, as a file."""
     refuse_other_sites()
@@ -121,6 +127,7 @@ def download_file() -> Response:
 
 @browse.get("/follow")
 @takes_parameters(*_QUERY)
+@needs(of_rows())
 def follow() -> str:
     """The live view: its script asks for messages as they arrive."""
     query = _query()
@@ -130,6 +137,7 @@ def follow() -> str:
 
 @browse.get("/events")
 @takes_parameters(*_QUERY, Parameter("after"))
+@needs(of_rows())
 def events() -> Response:
     """Messages since the last request, as server-sent events.
 
@@ -153,15 +161,16 @@ def events() -> Response:
 
 
 def _query() -> Query:
-    args = request.args
+    args, name = request.args, stream_name()
     return Query(
-        stream_name(),
+        name,
         args.get("from", "").strip(),
         back=args.get("direction", "back") != "forward",
         where=args.get("where", "").strip(),
         partition=args.get("partition", ""),
         raw=args.get("as") == "raw",
         count=number("count", PAGE.messages),
+        masked=not may(Right.VALUES, STREAMS, name),
     )
 
 

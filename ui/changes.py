@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-import logging
-import secrets
 import threading
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
-from flask import abort, g
+from flask import abort, g, request
 
 from streamfactory.spi import MisuseError, PositionRefused, StreamTimeout
+from streamfactory.transfer.auditing import Change
+from streamfactory.ui.logs import log_change
+from streamfactory.ui.site import site
 from streamfactory.wiring.core.bounded import Hung, bounded
-from streamfactory.wiring.core.shown import all_of, printable
+from streamfactory.wiring.core.shown import all_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from streamfactory.spi import Position
+    from streamfactory.ui.people import Right
+    from streamfactory.ui.shown import (
+        Shown,
+        ShownEdit,
+        ShownReplay,
+        ShownRun,
+        ShownTopic,
+    )
 
 T = TypeVar("T")
 """The result of the call."""
@@ -28,107 +38,27 @@ _SECONDS: Final = 30.0
 """For the plan of a change, and for its execution."""
 _OPERATION: Final = "the change"
 
-_log = logging.getLogger("streamfactory.ui")
+
+def client() -> str:
+    """Who sent the request, for the log: the address, and the name if it has one."""
+    address, name = str(request.remote_addr), str(g.user.name)
+    return address if name.startswith("(") else f"{name} from {address}"
 
 
-def log_change(text: str, fields: dict[str, str]) -> None:
-    """Log who changes what; such lines are never suppressed.
+def change_of(
+    right: Right, kind: str, name: str, before: str = "", after: str = ""
+) -> Change:
+    """A change by the user of the request, for the record.
 
     Args:
-        text: The line.
-        fields: Fields of the record, as stream and group.
+        right: That it needs.
+        kind: Of what is changed: ``stream``, ``pipeline`` or ``group``.
+        name: Of what is changed.
+        before: How it is.
+        after: How it will be.
     """
-    _log.warning("%s", printable(text), extra={"audit": True, **fields})
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A planned change that a page shows, until it is confirmed.
-
-    It stays in the server: with many partitions a form of it would be too large.
-    """
-
-    place: str
-    """The new position, as a client writes it or as JSON."""
-    stream: str = ""
-    group: str = ""
-    pipeline: str = ""
-    before: str | None = None
-    """The position that it replaces, as JSON; None until it is planned."""
-    key: str = field(default_factory=secrets.token_urlsafe)
-    """By which the form that confirms it names it."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class ShownTopic:
-    """A planned change of a topic, or a message, that a page shows."""
-
-    kind: str
-    """``create``, ``grow``, ``truncate``, ``delete`` or ``produce``."""
-    stream: str
-    text: str = ""
-    """What the client gave: columns, a number, a place, or a row."""
-    format: str = "json"
-    """Of a row."""
-    seen: str = ""
-    """What the change depends on, as it was shown."""
-    key: str = field(default_factory=secrets.token_urlsafe)
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class ShownReplay:
-    """A replay of dead letters that a page shows."""
-
-    letters: str
-    """The stream of dead letters."""
-    to: str
-    of: str = ""
-    """The stream that the letters come from; empty for that of the first one."""
-    key: str = field(default_factory=secrets.token_urlsafe)
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class ShownRun:
-    """A start, stop or restart of a pipeline that a page shows."""
-
-    kind: str
-    """``start``, ``stop`` or ``restart``."""
-    pipeline: str
-    pace: str = ""
-    """Of a start."""
-    seen: str = ""
-    """The run that there was, and its state."""
-    key: str = field(default_factory=secrets.token_urlsafe)
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class ShownEdit:
-    """A change of the file of a definition that a page shows."""
-
-    kind: str
-    """``stream`` or ``pipeline``."""
-    name: str
-    """Of the definition, after the change; of a deletion, before."""
-    former: str
-    """Its name before; empty for a new one."""
-    old: str
-    """The file's name; empty for a new one."""
-    new: str
-    """Its name after the change; empty if it is deleted."""
-    before: str
-    """Its text."""
-    after: str
-    digest: str = ""
-    """Of the bytes that the change replaces."""
-    key: str = field(default_factory=secrets.token_urlsafe)
-
-
-AnyShown = Shown | ShownTopic | ShownReplay | ShownRun | ShownEdit
+    address = str(request.remote_addr)
+    return Change(g.user.name, address, right.value, kind, name, before, after)
 
 
 @final
@@ -137,7 +67,7 @@ class Confirmed:
 
     Args:
         title: What is changed.
-        client: The address of who confirmed it.
+        change: Who confirmed what, for the record.
         shown: The position that the client saw, as JSON.
         fields: Fields of its lines in the log.
         ended: Called when the change was made, or failed.
@@ -146,13 +76,17 @@ class Confirmed:
     def __init__(
         self,
         title: str,
-        client: str,
+        change: Change,
         *,
         shown: str,
         fields: dict[str, str],
         ended: Callable[[], object],
     ) -> None:
-        self._title, self._client, self._shown = title, client, shown
+        self._title, self._client, self._shown = title, client(), shown
+        self._change, self._trail = change, site().trail
+        self.begun = False
+        """Whether the record has its beginning."""
+        g.confirmed = self
         self._fields, self._ended = fields, ended
         self._decided = threading.Lock()
         """Acquired once: by who makes the change, or by who gives it up."""
@@ -184,10 +118,14 @@ class Confirmed:
         if now.to_json() != self._shown:
             msg = "the position has changed since it was shown"
             raise PositionRefused(msg, remedy="go back, and look again")
-        self.perform(all_of(masks)(f"set to {after.to_json()}"), store)
+        mask = all_of(masks)
+        self._change = replace(
+            self._change, before=mask(now.to_json()), after=mask(after.to_json())
+        )
+        self.perform(mask(f"set to {after.to_json()}"), store)
 
     def perform(self, what: str, function: Callable[[], object]) -> None:
-        """Make a change of any kind, and log its beginning and its outcome.
+        """Make a change of any kind; log and record its beginning and its outcome.
 
         Args:
             what: What is done, without secrets, after "is being": ``set to ...``.
@@ -195,8 +133,16 @@ class Confirmed:
 
         Raises:
             StreamTimeout: transient; the change was given up.
+            ConnectionFailed: transient; it cannot be recorded, so it is not made.
             StreamError: Of ``function``.
         """
+        with ExitStack() as stack:
+            if self._trail is not None:
+                stack.enter_context(self._trail.recorded(self._change, what))
+                self.begun = True
+            self._perform(what, function)
+
+    def _perform(self, what: str, function: Callable[[], object]) -> None:
         if not self._decided.acquire(blocking=False):
             msg = f"{_OPERATION} was given up before it was made"
             raise StreamTimeout(msg, remedy="go back, and try again")

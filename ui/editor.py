@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from flask import Blueprint, abort, g, redirect, render_template, request, url_for
@@ -18,13 +18,7 @@ from flask import Response as Flat
 from streamfactory.spi import MisuseError, StreamError
 from streamfactory.spi.hooks import BACKENDS
 from streamfactory.ui.asked import note
-from streamfactory.ui.changes import (
-    Confirmed,
-    ShownEdit,
-    in_time,
-    shown_before,
-    take,
-)
+from streamfactory.ui.changes import Confirmed, change_of, in_time, shown_before, take
 from streamfactory.ui.editing.checking import (
     difference,
     refuse_commands,
@@ -43,8 +37,21 @@ from streamfactory.ui.editing.files import (
 )
 from streamfactory.ui.editing.forms import filled, groups_of, others_of
 from streamfactory.ui.editing.importing import import_text
+from streamfactory.ui.editing.needed import (
+    EDITED,
+    HOP,
+    SHOWN,
+    SOME,
+    UNDONE,
+    kind_of,
+    visible_files,
+    visible_undo,
+)
 from streamfactory.ui.editing.texts import new_text, with_values
 from streamfactory.ui.parameters import Parameter, takes_parameters
+from streamfactory.ui.people import Right
+from streamfactory.ui.rights import needs
+from streamfactory.ui.shown import ShownEdit
 from streamfactory.ui.site import site
 from streamfactory.wiring.config.imports.hop import write_hop
 from streamfactory.wiring.plugins.manager import default_manager
@@ -116,23 +123,25 @@ def _check_right() -> None:
 
 
 @editor.get("/")
+@needs(SOME)
 def index() -> str:
     """The files that can be changed, and forms for new ones."""
     plugins = default_manager()
     infos = plugins.list(BACKENDS)
     return render_template(
         "edit_index.html",
-        folders=[(kind, folder_of(kind)) for kind in KINDS],
+        folders=[(kind, folder_of(kind), visible_files(kind)) for kind in KINDS],
         types=sorted({info.name for info in infos}),
-        undo=site().edits.undo,
+        undo=visible_undo(),
     )
 
 
 @editor.get("/new")
 @takes_parameters(*map(Parameter, ("kind", "name", "type")))
+@needs(SOME, EDITED)
 def new() -> str | tuple[str, int]:
     """A new definition, which is not saved yet."""
-    kind, name = _kind(request.args), request.args.get("name", "").strip()
+    kind, name = kind_of(request.args), request.args.get("name", "").strip()
     folder_of(kind).file_name(name)
     if kind == "pipeline":
         path = folder_of(kind).path / _NEW
@@ -147,9 +156,10 @@ def new() -> str | tuple[str, int]:
 
 @editor.get("/file")
 @takes_parameters(*map(Parameter, ("kind", "file")), Parameter("copy", words=("1",)))
+@needs(SOME, EDITED)
 def file() -> str | tuple[str, int]:
     """The form and the text of a file, or of a copy of it."""
-    kind, name = _kind(request.args), request.args.get("file", "")
+    kind, name = kind_of(request.args), request.args.get("file", "")
     content = folder_of(kind).read(name)
     found = Editing(kind, name, content.text, content.digest)
     if "copy" not in request.args:
@@ -162,6 +172,7 @@ def file() -> str | tuple[str, int]:
 
 @editor.post("/form")
 @takes_parameters(*_FILE, *_BUTTONS, *_FIELDS)
+@needs(SOME, EDITED)
 def form() -> str | tuple[str, int] | Response:
     """Take the fields of a form over into the text."""
     asked = _editing()
@@ -172,6 +183,7 @@ def form() -> str | tuple[str, int] | Response:
 
 @editor.post("/text")
 @takes_parameters(*_FILE, *_BUTTONS)
+@needs(SOME, EDITED)
 def text() -> str | tuple[str, int] | Response:
     """Take a text."""
     return _answer(_editing(), [])
@@ -179,6 +191,7 @@ def text() -> str | tuple[str, int] | Response:
 
 @editor.post("/topics")
 @takes_parameters(*_FILE, *_BUTTONS, *_FIELDS)
+@needs(SOME, EDITED)
 def topics() -> str:
     """The topics that a definition reaches, to begin a stream of one of them."""
     asked = _editing()
@@ -203,6 +216,7 @@ def topics() -> str:
 
 @editor.post("/delete")
 @takes_parameters(*_FILE, *_BUTTONS)
+@needs(SOME, EDITED)
 def delete() -> Response:
     """Plan the deletion of a file."""
     asked = _editing()
@@ -224,6 +238,7 @@ def delete() -> Response:
 
 @editor.post("/undo")
 @takes_parameters(*_BUTTONS)
+@needs(SOME, UNDONE)
 def undo() -> Response:
     """Plan what undoes the last change."""
     last = site().edits.undo
@@ -235,6 +250,7 @@ def undo() -> Response:
 
 @editor.post("/import")
 @takes_parameters(Parameter("text"))
+@needs(SOME)
 def import_page() -> str:
     """The streams of a pasted text of another system, with what was left out."""
     text = plain_lines(request.form.get("text", ""))
@@ -244,6 +260,7 @@ def import_page() -> str:
 
 @editor.get("/hop")
 @takes_parameters(Parameter("file", required=True), Parameter("download", words=("1",)))
+@needs(HOP)
 def hop() -> str | Flat:
     """A stream as metadata of Hop, with what was left out, or as a download."""
     name = request.args["file"]
@@ -265,6 +282,7 @@ def hop() -> str | Flat:
 
 @editor.get("/change")
 @takes_parameters(Parameter("change", required=True))
+@needs(*SHOWN)
 def change_page() -> str:
     """A change before it is made: the difference, who is affected, and a check."""
     change = shown_before(request.args.get("change", ""), ShownEdit)
@@ -296,6 +314,7 @@ def change_page() -> str:
 
 @editor.post("/change")
 @takes_parameters(Parameter("change", required=True))
+@needs(*SHOWN)
 def change() -> tuple[str, int] | Response:
     """Make a change that was shown."""
     asked = take(request.form.get("change", ""), ShownEdit)
@@ -306,7 +325,7 @@ def change() -> tuple[str, int] | Response:
     keys += [("definition", str(folder.path / one)) for one in (asked.old, asked.new)]
     confirmed = Confirmed(
         f"{asked.kind} {asked.name}",
-        str(request.remote_addr),
+        change_of(Right.EDIT, asked.kind, asked.name, asked.before, asked.after),
         shown=asked.digest,
         fields={asked.kind: asked.name},
         ended=lambda: lookups.forget(keys),
@@ -329,14 +348,6 @@ def change() -> tuple[str, int] | Response:
 # --- parts ----------------------------------------------------------------------
 
 
-def _kind(values: Any) -> str:
-    kind = str(values.get("kind", ""))
-    if kind not in KINDS:
-        msg = f"{kind[:80]!r} is no kind of definition"
-        raise MisuseError(msg, remedy=f"use one of {', '.join(KINDS)}")
-    return kind
-
-
 def _check_size(text: str) -> None:
     if len(text.encode("utf-8", "replace")) > MOST_BYTES:
         msg = f"the text has more than {MOST_BYTES // 1024} KiB"
@@ -349,7 +360,7 @@ def _editing() -> Editing:
     text = plain_lines(values.get("text", ""))
     _check_size(text)
     return Editing(
-        _kind(values), values.get("file", ""), text, values.get("digest", "")
+        kind_of(values), values.get("file", ""), text, values.get("digest", "")
     )
 
 

@@ -10,19 +10,19 @@ import threading
 import time
 from collections import deque
 from contextlib import ExitStack
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 from streamfactory.engines.search.browsing import messages_of
-from streamfactory.engines.search.row_filter import RowFilter
 from streamfactory.spi import MisuseError, StreamError
 from streamfactory.ui.cells import MOST_COLUMNS
+from streamfactory.ui.masking import hidden_errors
 from streamfactory.ui.messages import (
     MOST_MESSAGES,
     Query,
-    mask_of,
+    masker_of,
     message_document,
     opened_query,
+    row_filter,
     shown_columns,
 )
 from streamfactory.wiring.core.defects import InternalError
@@ -144,7 +144,7 @@ class _Feed:
 
     def _run(self) -> None:
         try:
-            with ExitStack() as stack:
+            with hidden_errors(masked=self._query.masked), ExitStack() as stack:
                 self._read(stack)
             self.stop.set()  # a request that comes now begins another reader
         except StreamError as error:
@@ -155,10 +155,9 @@ class _Feed:
     def _read(self, stack: ExitStack) -> None:
         query = self._query
         source = stack.enter_context(opened_query(query))
-        matches = None
+        masker, matches = masker_of(source, query), None
         if query.where:
-            found = RowFilter(query.where, source.schema, mask=mask_of(source))
-            matches = partial(stack.enter_context(found).matches)
+            matches = stack.enter_context(row_filter(source, query, masker))
         names = shown_columns(source)[:MOST_COLUMNS]
         rotation = read_from(
             source,
@@ -174,7 +173,10 @@ class _Feed:
             if batch is None or not batch.num_rows:
                 continue
             messages = messages_of(batch, matches)
-            shown = [message_document(one, names) for one in messages[-_KEPT:]]
+            kept = messages[-_KEPT:]
+            if masker is not None:
+                kept = [masker.message(one) for one in kept]
+            shown = [message_document(one, names) for one in kept]
             safe = masked(shown, source.config.mask)
             with self._lock:
                 self._count += len(messages)

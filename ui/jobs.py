@@ -30,6 +30,8 @@ class Job:
 
     number: int
     title: str
+    streams: tuple[str, ...] = ()
+    """What it reads and writes."""
     stop: threading.Event = field(default_factory=threading.Event)
     rows: int = 0
     """Rows so far."""
@@ -54,13 +56,19 @@ class Jobs:
         self._numbers = 0
         self._threads: list[threading.Thread] = []
 
-    def start(self, title: str, function: Callable[[Job], dict[str, Any]]) -> Job:
+    def start(
+        self,
+        title: str,
+        function: Callable[[Job], dict[str, Any]],
+        streams: tuple[str, ...] = (),
+    ) -> Job:
         """Start a job.
 
         Args:
             title: What is done to what.
             function: Does it, and returns the result as plain values; it ends soon
                 after ``stop`` of the job is set.
+            streams: What it reads and writes.
 
         Raises:
             MisuseError: misuse; a job with this title is running, or too many are.
@@ -74,7 +82,7 @@ class Jobs:
                 msg = f"{title}: not started, because {len(running)} jobs are running"
                 raise MisuseError(msg, remedy="wait until one has ended, or stop one")
             self._numbers += 1
-            job = Job(self._numbers, title)
+            job = Job(self._numbers, title, streams)
             self._jobs[job.number] = job
             ended = [job for job in self._jobs.values() if job.state != "running"]
             for old in ended[: max(0, len(self._jobs) - MOST_JOBS)]:

@@ -12,7 +12,9 @@ from streamfactory.ui.asked import note
 from streamfactory.ui.catalogue import catalogue
 from streamfactory.ui.drawing import MOST_NODES, links_map
 from streamfactory.ui.links import Links, catalogue_links
+from streamfactory.ui.people import PIPELINES, STREAMS, Right
 from streamfactory.ui.recording import rates
+from streamfactory.ui.rights import may, needs, of_some, visible
 from streamfactory.ui.site import site
 from streamfactory.ui.streams import configuration, lags
 
@@ -34,6 +36,7 @@ _PAGES: Final = {
 
 
 @mapping.get("/map")
+@needs(of_some(Right.READ))
 def map_page() -> str:
     """Streams, spools, pipelines, tables and groups, and what is between them."""
     found = links_of_catalogue()
@@ -49,9 +52,10 @@ def map_page() -> str:
 
 
 def links_of_catalogue() -> Links:
-    """All links of the first streams, and of all pipelines."""
-    names = catalogue().names()[:MOST_STREAMS]
+    """All links of the first streams, and of all pipelines, that the user may read."""
+    names = visible(STREAMS, catalogue().names())[:MOST_STREAMS]
     files = facts.pipelines(site().files)
+    files = {name: files[name] for name in visible(PIPELINES, files)}
     wanted: dict[Hashable, Any] = {}
     for name in names:
         wanted["configuration", name] = partial(configuration, name)
@@ -61,7 +65,7 @@ def links_of_catalogue() -> Links:
         wanted["lags", str(path)] = partial(lags, str(path))
     answers = site().lookups.ask_all(wanted)
     note(answers.values())
-    return catalogue_links(
+    found = catalogue_links(
         [
             (name, answers["configuration", name], answers["lags", name])
             for name in names
@@ -71,6 +75,21 @@ def links_of_catalogue() -> Links:
             for name, path in files.items()
         ],
     )
+    return Links(
+        [one for one in found.nodes if _is_visible(one)],
+        [
+            one
+            for one in found.links
+            if _is_visible(one.source) and _is_visible(one.target)
+        ],
+    )
+
+
+def _is_visible(node: Node) -> bool:
+    kind, name = node
+    if kind in ("pipeline", "table"):
+        return kind == "table" or may(Right.READ, PIPELINES, name)
+    return may(Right.READ, STREAMS, name.rpartition(" in ")[2])
 
 
 def link_text(link: Link) -> str:

@@ -9,7 +9,7 @@ import io
 import json
 import threading
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -30,6 +30,7 @@ from streamfactory.spi import (
 from streamfactory.spi.masking import mask_userinfo
 from streamfactory.ui.catalogue import catalogue
 from streamfactory.ui.cells import MOST_COLUMNS, cell_rows
+from streamfactory.ui.masking import Masker, hidden_errors
 from streamfactory.ui.streams import opened_source, refuse_transport
 from streamfactory.wiring.core.shown import masked
 from streamfactory.wiring.core.values import plain_values
@@ -79,6 +80,8 @@ class Query:
     """``ID:TOPIC``; empty for all."""
     raw: bool = False
     count: int = PAGE.messages
+    masked: bool = False
+    """Whether the rows are masked as the definition says."""
 
 
 class RowsPage(NamedTuple):
@@ -139,7 +142,7 @@ def messages(query: Query) -> Document:
         StreamError: The stream cannot be reached, or its messages not be decoded.
     """
     limits = Limits(min(query.count, MOST_MESSAGES), PAGE.rows, PAGE.size, PAGE.seconds)
-    with opened_query(query) as source:
+    with hidden_errors(masked=query.masked), opened_query(query) as source:
         page = _page(source, query, limits)
         names = shown_columns(source)
         document: Document = {
@@ -148,8 +151,8 @@ def messages(query: Query) -> Document:
             "messages": [
                 message_document(one, names[:MOST_COLUMNS]) for one in page.messages
             ],
-            "before": _offsets_text(page.before),
-            "after": _offsets_text(page.after),
+            "before": offsets_text(page.before),
+            "after": offsets_text(page.after),
             "has_previous": page.has_previous,
             "has_next": page.has_next,
             "searched": [
@@ -172,7 +175,9 @@ def messages(query: Query) -> Document:
         return safe
 
 
-def message(name: str, topic: str, number: int, offset: int) -> Document:
+def message(
+    name: str, topic: str, number: int, offset: int, *, masked: bool = False
+) -> Document:
     """One message: key, headers, time and value, and its rows if they are decoded.
 
     Raises:
@@ -180,9 +185,19 @@ def message(name: str, topic: str, number: int, offset: int) -> Document:
         MisuseError: misuse; there is no message at the offset.
         StreamError: The stream cannot be reached.
     """
+    with hidden_errors(masked=masked):
+        return _message(name, topic, number, offset, masked=masked)
+
+
+def _message(
+    name: str, topic: str, number: int, offset: int, *, masked: bool
+) -> Document:
     found: Document = {"parts": [], "rows": [], "undecodable": None}
-    with opened_query(Query(name, raw=True)) as source:
+    query = Query(name, raw=True, masked=masked)
+    with opened_query(query) as source:
         raw = _one(source, topic, number, offset)
+        if (masker := masker_of(source, query)) is not None:
+            raw = masker.rows(raw)
         for column in raw.schema.names:
             values = raw.column(column)
             found["parts"].append([column, _whole(values, 0)])
@@ -193,13 +208,16 @@ def message(name: str, topic: str, number: int, offset: int) -> Document:
         found = _masked(found, source)
     if not found["rows"]:
         try:
-            with opened_query(Query(name)) as source:
+            query = Query(name, masked=masked)
+            with opened_query(query) as source:
                 if source.decodes:
                     rows = _one(source, topic, number, offset)
+                    if (masker := masker_of(source, query)) is not None:
+                        rows = masker.rows(rows)
                     fields = _fields(rows, shown_columns(source))
                     found["rows"] = _masked(fields, source)
         except StreamError as error:
-            if error.error_class.value != "decode":
+            if error.error_class.value != "decode" or masked:
                 raise
             found["undecodable"] = mask_userinfo(str(error))
     return found
@@ -214,11 +232,11 @@ def download(query: Query, format: str) -> Download:
         Unsupported: misuse; the format has no such columns.
         StreamError: As `messages`.
     """
-    with opened_query(query) as source:
+    with hidden_errors(masked=query.masked), opened_query(query) as source:
         page = _page(source, query, DOWNLOAD)
         mask = mask_of(source)
         sink = io.BytesIO()
-        schema = source.schema
+        schema = _shown_schema(source, query)
         empty = _hidden([], schema, mask)
         with RowWriter(format, sink, empty.schema) as writer:
             rows = [one.rows for one in page.messages]
@@ -235,13 +253,13 @@ def rows_page(query: Query) -> RowsPage:
         StreamError: As `messages`.
     """
     limits = Limits(query.count, PAGE.rows, PAGE.size, PAGE.seconds)
-    with opened_query(query) as source:
+    with hidden_errors(masked=query.masked), opened_query(query) as source:
         page = _page(source, query, limits)
         rows = [one.rows for one in page.messages]
         return RowsPage(
-            _hidden(rows, source.schema, mask_of(source)),
-            _offsets_text(page.before),
-            _offsets_text(page.after),
+            _hidden(rows, _shown_schema(source, query), mask_of(source)),
+            offsets_text(page.before),
+            offsets_text(page.after),
             page.has_previous if query.back else page.has_next,
         )
 
@@ -273,15 +291,68 @@ def _page(source: Source, query: Query, limits: Limits) -> MessagePage:
         position = _position(source, infos, parse_place(query.place))
     infos = chosen_partitions(infos, query)
     with ExitStack() as stack:
-        matches = None
+        masker, matches = masker_of(source, query), None
         if query.where:
             stack.enter_context(_turn())
-            found = RowFilter(query.where, source.schema, mask=mask_of(source))
-            stack.enter_context(found)
-            matches = partial(found.matches, seconds=2 * limits.seconds)
+            found = stack.enter_context(row_filter(source, query, masker))
+            matches = partial(found, seconds=2 * limits.seconds)
         elif limits is DOWNLOAD:
             stack.enter_context(_turn())
-        return Browser(source, limits, matches).page(infos, position, back=query.back)
+        page = Browser(source, limits, matches).page(infos, position, back=query.back)
+        if masker is None:
+            return page
+        return replace(
+            page,
+            messages=tuple(map(masker.message, page.messages)),
+            too_large=tuple(map(masker.message, page.too_large)),
+        )
+
+
+def masker_of(source: Source, query: Query) -> Masker | None:
+    """What masks the rows of a query; None if its user may see their values.
+
+    Raises:
+        ConfigError: config; see `Masker`.
+    """
+    if not query.masked:
+        return None
+    messages = source.source_schema.equals(envelope_schema())
+    return Masker(source, raw=query.raw and messages)
+
+
+@contextmanager
+def row_filter(
+    source: Source, query: Query, masker: Masker | None
+) -> Iterator[Callable[..., Any]]:
+    """Evaluates the expression of a query; masked columns are not in it.
+
+    Raises:
+        MisuseError: misuse; the expression is refused, as if it named no column.
+    """
+    if masker is None:
+        with RowFilter(query.where, source.schema, mask=mask_of(source)) as found:
+            yield found.matches
+        return
+    try:
+        schema = masker.schema(source.schema)
+        found = RowFilter(query.where, schema, mask=mask_of(source))
+    except MisuseError as error:
+        error.remedy = "masked columns, keys and headers cannot be searched"
+        raise
+    with found:
+
+        def matches(rows: pa.RecordBatch, **limits: float) -> Any:
+            return found.matches(masker.searched(rows), **limits)
+
+        yield matches
+
+
+def _shown_schema(source: Source, query: Query) -> pa.Schema:
+    """That of the rows of a page."""
+    masker = masker_of(source, query)
+    if masker is None:
+        return source.schema
+    return masker.rows(pa.RecordBatch.from_pylist([], source.schema)).schema
 
 
 def _position(
@@ -411,7 +482,8 @@ def _beginning(part: pa.Array) -> str:
     return f"<{part.type}, {part.nbytes:,} bytes: too large for a page>"
 
 
-def _offsets_text(position: Any) -> str:
+def offsets_text(position: Any) -> str:
+    """A position as a client gives it back."""
     return json.dumps(json.loads(position.to_json())["offsets"], separators=(",", ":"))
 
 

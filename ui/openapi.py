@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from flask import current_app
 
+from streamfactory.transfer.auditing import SCHEMA as AUDIT
 from streamfactory.ui.parameters import parameters_of
 from streamfactory.ui.problems import PROBLEM, STATUSES
 
@@ -90,6 +91,14 @@ SCHEMAS: Final[dict[str, dict[str, Any]]] = {
         previous=_TEXT,
         more={"type": "boolean"},
     ),
+    "Audit": _object(
+        "items previous more",
+        items=_list(
+            _object(" ".join(AUDIT.names), **dict.fromkeys(AUDIT.names, _TEXT))
+        ),
+        previous=_TEXT,
+        more={"type": "boolean"},
+    ),
     "Pipeline": _object(
         "name description problems steps sinks sources guarantee",
         name=_TEXT,
@@ -117,6 +126,7 @@ SCHEMAS: Final[dict[str, dict[str, Any]]] = {
         status={"type": "integer"},
         detail=_TEXT,
         code=_TEXT,
+        right=_TEXT,
         remedy=_MAYBE,
         stream=_MAYBE,
         partition=_MAYBE,

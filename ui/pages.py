@@ -17,8 +17,20 @@ from streamfactory.ui.letters import outstanding
 from streamfactory.ui.lookups import Answer
 from streamfactory.ui.mapping import link_text, links_of_catalogue, node_address
 from streamfactory.ui.parameters import PAGE_NUMBER, Parameter, takes_parameters
+from streamfactory.ui.people import EVERYTHING, PIPELINES, STREAMS, Right
 from streamfactory.ui.plots import line_plot
 from streamfactory.ui.recording import rates
+from streamfactory.ui.rights import (
+    Rule,
+    may,
+    needs,
+    of_everything,
+    of_pipeline,
+    of_some,
+    of_stream,
+    the_stream,
+    visible,
+)
 from streamfactory.ui.runs import PACES
 from streamfactory.ui.site import site
 from streamfactory.ui.sorting import (
@@ -40,31 +52,44 @@ from streamfactory.wiring.metrics.endpoint import plain_samples
 from streamfactory.wiring.metrics.registry import registry
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Hashable, Iterator, Sequence
     from pathlib import Path
 
     from markupsafe import Markup
+
+    from streamfactory.ui.rights import Thing
 
 pages = Blueprint("pages", __name__)
 
 PAGE: Final = 1000
 """Rows of a long table on one page."""
-STREAMS: Final = 100
+MOST_STREAMS: Final = 100
 """Streams on one page: each is looked up."""
 _STREAM: Final = (Parameter("name"), Parameter("stream"))
 
 
+def _letters_stream() -> Iterator[Thing]:
+    if "stream" in request.args:
+        yield the_stream(request.args["stream"])
+
+
+_LETTERS: Final = Rule(
+    Right.VALUES, "the stream whose letters are shown", _letters_stream
+)
+
+
 @pages.get("/")
 @takes_parameters(PAGE_NUMBER, Parameter("q"), Parameter("sort", words=tuple(ORDERS)))
+@needs(of_some(Right.READ))
 def overview() -> str:
     """All streams and pipelines."""
     found = catalogue()
     text, order = request.args.get("q", ""), request.args.get("sort", "problems")
-    everything, files = found.names(), facts.pipelines(site().files)
+    everything, files = _visible()
     names = searched(everything, text)
     files = {name: files[name] for name in searched(list(files), text)}
-    begin = first(len(names), STREAMS)
-    shown = names[begin : begin + STREAMS]
+    begin = first(len(names), MOST_STREAMS)
+    shown = names[begin : begin + MOST_STREAMS]
     wanted: dict[Hashable, Any] = {}
     for name in shown:
         wanted["configuration", name] = partial(configuration, name)
@@ -74,15 +99,13 @@ def overview() -> str:
         wanted["definition", str(path)] = partial(facts.definition, path)
         wanted["progress", str(path)] = partial(facts.progress, path)
         wanted["lags", str(path)] = partial(lags, str(path))
-    wanted["paused",] = facts.paused_jobs
+    if may(Right.READ, PIPELINES, EVERYTHING):
+        wanted["paused",] = facts.paused_jobs
     answers = _ask(wanted)
     return render_template(
         "overview.html",
         folder=str(found.folder),
-        broken=[
-            (str(path), mask_userinfo(str(error)))
-            for path, error in found.broken().items()
-        ],
+        broken=_broken(),
         streams=ordered(
             [Shown(name, *(answers[k, name] for k in _OF_STREAMS)) for name in shown],
             order,
@@ -90,7 +113,7 @@ def overview() -> str:
         text=text,
         order=order,
         orders=ORDERS,
-        paused=answers["paused",],
+        paused=answers.get(("paused",), Answer()),
         total=len(everything),
         pipelines=ordered_pipelines(
             [
@@ -105,7 +128,7 @@ def overview() -> str:
             ],
             order,
         ),
-        **paging(len(names), begin, STREAMS),
+        **paging(len(names), begin, MOST_STREAMS),
     )
 
 
@@ -114,6 +137,7 @@ _OF_STREAMS: Final = ("configuration", "partitions", "facts")
 
 @pages.get("/stream")
 @takes_parameters(*_STREAM, PAGE_NUMBER, Parameter("set", words=("only",)))
+@needs(of_stream(Right.READ))
 def stream() -> str:
     """One stream: guarantee, partitions, schema, groups, effective configuration."""
     name = stream_name()
@@ -150,6 +174,7 @@ def stream() -> str:
 
 @pages.get("/group")
 @takes_parameters(*_STREAM, Parameter("group", required=True))
+@needs(of_stream(Right.READ))
 def group() -> str:
     """The lag of one group in one stream, by partition."""
     name, chosen = stream_name(), request.args.get("group", "")
@@ -177,11 +202,12 @@ def group() -> str:
     Parameter("as", words=("raw",)),
     Parameter("partition"),
 )
+@needs(of_some(Right.READ), _LETTERS)
 def dead_letters() -> str:
     """The streams of dead letters, or the newest dead letters of one."""
     if "stream" in request.args:
         return _letters_page()
-    names, files = catalogue().names(), facts.pipelines(site().files)
+    names, files = _visible()
     wanted: dict[Hashable, Any] = {
         ("configuration", name): partial(configuration, name) for name in names
     }
@@ -198,12 +224,13 @@ def dead_letters() -> str:
     return render_template(
         "dead_letter_streams.html",
         streams=[(one, users[one], held["partitions", one]) for one in found],
-        missing=sorted(set(users) - set(names)),
+        missing=sorted(set(users) - set(catalogue().names())),
     )
 
 
 @pages.get("/pipeline")
 @takes_parameters(Parameter("name", required=True))
+@needs(of_pipeline(Right.READ))
 def pipeline() -> str:
     """One pipeline: its definition, checkpoint, batches and lag."""
     name, path = _pipeline()
@@ -249,6 +276,7 @@ def pipeline() -> str:
     Parameter("first", least=0, required=True),
     Parameter("second", least=0, required=True),
 )
+@needs(of_pipeline(Right.READ))
 def checkpoint() -> str:
     """The differences of two batches of a pipeline's checkpoint."""
     name, path = _pipeline()
@@ -265,6 +293,7 @@ def checkpoint() -> str:
 
 
 @pages.get("/process")
+@needs(of_everything(Right.READ))
 def process() -> str:
     """The metrics of this process."""
     found = plain_samples(registry.samples())
@@ -272,6 +301,24 @@ def process() -> str:
 
 
 # --- parts ----------------------------------------------------------------------
+
+
+def _visible() -> tuple[list[str], dict[str, Path]]:
+    """The streams, and the files of pipelines, that the user may read."""
+    files = facts.pipelines(site().files)
+    return visible(STREAMS, catalogue().names()), {
+        name: files[name] for name in visible(PIPELINES, files)
+    }
+
+
+def _broken() -> list[tuple[str, str]]:
+    """The files that cannot be read, which may define any stream."""
+    if not may(Right.READ, STREAMS, EVERYTHING):
+        return []
+    return [
+        (str(path), mask_userinfo(str(error)))
+        for path, error in catalogue().broken().items()
+    ]
 
 
 def _letters_page() -> str:
@@ -310,7 +357,7 @@ def _letters_page() -> str:
         raw=raw,
         answer=shown,
         letters=_letters(answer=shown, newest_first=last),
-        names=catalogue().names(),
+        names=visible(STREAMS, catalogue().names()),
         known=known,
         to=to,
         every=every,

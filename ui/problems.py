@@ -66,9 +66,12 @@ def problem(error: Mapping[str, Any]) -> Response:
     return response
 
 
-def http_problem(status: int, title: str, detail: str | None) -> Response:
-    """The answer for an error of HTTP, as an unknown path."""
-    response = _answer(status, title, detail or title, {})
+def http_problem(
+    status: int, title: str, detail: str | None, right: str | None = None
+) -> Response:
+    """The answer for an error of HTTP, as an unknown path, or a missing right."""
+    more = {} if right is None else {"right": right}
+    response = _answer(status, title, detail or title, more)
     if status == 401:
         response.headers["WWW-Authenticate"] = "Bearer"
     return response

@@ -1,13 +1,13 @@
 """Start, stop and restart of pipelines in processes of this server.
 
-Only for clients that gave the token. Each is shown first, done when it is confirmed,
+Each is shown first, done when it is confirmed,
 and logged.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -15,14 +15,12 @@ from flask import Blueprint, g, redirect, render_template, request, url_for
 
 from streamfactory.spi import MisuseError
 from streamfactory.ui import pipelines as facts
-from streamfactory.ui.changes import (
-    Confirmed,
-    ShownRun,
-    in_time,
-    take,
-)
+from streamfactory.ui.changes import Confirmed, change_of, in_time, shown_before, take
 from streamfactory.ui.parameters import Parameter, takes_parameters
+from streamfactory.ui.people import PIPELINES, Right
+from streamfactory.ui.rights import Rule, Thing, needs
 from streamfactory.ui.runs import AS_CONFIGURED, PACES, Run, Runs, command_of
+from streamfactory.ui.shown import ShownRun
 from streamfactory.ui.site import site
 
 if TYPE_CHECKING:
@@ -38,8 +36,20 @@ running = Blueprint("running", __name__, url_prefix="/actions")
 _LOOKED_UP: Final = ("lags", "progress", "definition")
 
 
+def _of_run() -> Iterator[Thing]:
+    form = request.form
+    if "change" in form:
+        yield Thing(PIPELINES, shown_before(form["change"], ShownRun).pipeline)
+    else:
+        yield Thing(PIPELINES, form.get("pipeline", ""))
+
+
+_RUN: Final = Rule(Right.OPERATE, "the pipeline", _of_run)
+
+
 @running.post("/run")
 @takes_parameters(*map(Parameter, ("kind", "pipeline", "pace", "change")))
+@needs(_RUN)
 def run() -> str | Response:
     """Show what starting or stopping a pipeline would do; with ``change``, do it."""
     form = request.form
@@ -76,7 +86,7 @@ def _confirmed(asked: ShownRun, path: Path) -> Confirmed:
     lookups = site().lookups
     return Confirmed(
         f"pipeline {asked.pipeline}",
-        str(request.remote_addr),
+        change_of(Right.OPERATE, "pipeline", asked.pipeline, asked.seen, asked.kind),
         shown=asked.seen,
         fields={"pipeline": asked.pipeline},
         ended=lambda: lookups.forget((key, str(path)) for key in _LOOKED_UP),

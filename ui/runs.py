@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.spi import MisuseError
-from streamfactory.ui.changes import log_change
+from streamfactory.ui.logs import log_change
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, final
 from waitress.server import create_server
 
 from streamfactory.spi import ConfigError
-from streamfactory.ui.access import Access
 from streamfactory.ui.app import MOST_BYTES, create_app
 from streamfactory.ui.channels import RECORD_BYTES, Channel, TlsChannel
 from streamfactory.ui.editing.applying import Edits
 from streamfactory.ui.lookups import Lookups
 from streamfactory.ui.recording import Recorder
-from streamfactory.ui.settings import must_log_in, read_token, tls_context
+from streamfactory.ui.settings import open_trail, read_access, tls_context
 from streamfactory.ui.site import Site
 from streamfactory.wiring.core.closing import Closing
 
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from streamfactory.spi import StreamConfig
+    from streamfactory.ui.access import Access
 
 EVERY: Final = 15.0
 """Seconds between two points of the plots."""
@@ -59,13 +59,9 @@ class PageServer(Closing):
         every: float = EVERY,
     ) -> None:
         address = config["address"]
-        access = Access(
-            address,
-            read_token(config),
-            config.get("hosts", ()),
-            must_log_in=must_log_in(config),
-        )
+        access = read_access(config)
         tls = tls_context(config)
+        trail = open_trail(config)
         self._scheme = "http" if tls is None else "https"
         lookups = Lookups()
         self._recorder = Recorder(lookups, every, files)
@@ -75,6 +71,7 @@ class PageServer(Closing):
             lookups,
             tuple(files),
             edits=Edits(allowed=config["edit"]),
+            trail=trail,
         )
         self._map: dict[int, Any] = {}
         try:
@@ -126,6 +123,8 @@ class PageServer(Closing):
         self._site.feeds.stop()
         self._thread.join()
         self._recorder.close()
+        if self._site.trail is not None:
+            self._site.trail.close()
 
     def _run(self) -> None:
         try:

@@ -1,17 +1,23 @@
-"""The settings of the pages: their options, rules, token and certificates."""
+"""The settings of the pages: their options, rules, users and certificates."""
 
 from __future__ import annotations
 
 import ssl
 from typing import TYPE_CHECKING, Final
 
-from streamfactory.spi import BOOLEAN, LIST, ConfigError, Option
+from streamfactory.spi import BOOLEAN, LIST, PATH, ConfigError, Option
 from streamfactory.spi.addresses import is_loopback, parse_address
 from streamfactory.spi.listening import (
     LISTENING_OPTIONS,
     listening_problems,
     read_tls,
 )
+from streamfactory.spi.users import UserFile
+from streamfactory.transfer.auditing import AuditTrail, audit_stream
+from streamfactory.ui.access import Access
+from streamfactory.ui.people import TABLES
+from streamfactory.ui.proxies import Proxy, parse_networks
+from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.config.configure import resolve_settings
 
 if TYPE_CHECKING:
@@ -38,11 +44,55 @@ OPTIONS: Final = (
         example="${env:UI_TOKEN}",
     ),
     Option(
+        "access.file",
+        "Users with their tokens, and their rights by patterns of streams and "
+        "pipelines, TOML; read again when it changes. Reading requires a log-in then.",
+        PATH,
+        example="users.toml",
+    ),
+    Option(
+        "audit.stream",
+        "Stream of the catalogue in which changes are recorded, made and refused ones: "
+        "no change is made that cannot be. Default: the stream with audit.record=true.",
+        example="changes",
+    ),
+    Option(
         "edit",
-        "Whether clients that gave the token may change the files of streams and "
-        "pipelines.",
+        "Whether clients may change the files of streams and pipelines: those that "
+        "gave the token, or have the right edit.",
         BOOLEAN,
         default="false",
+    ),
+    Option(
+        "proxy.secret",
+        "A trusted proxy sends it with each request, and then the name of the user; at "
+        f"least {MIN_TOKEN} characters. Requires access.file and proxy.addresses.",
+        secret=True,
+        example="${env:PROXY_SECRET}",
+    ),
+    Option(
+        "proxy.addresses",
+        "Addresses or networks of the trusted proxy.",
+        LIST,
+        example="10.0.0.7, 10.1.0.0/16",
+    ),
+    Option(
+        "proxy.user.header",
+        "Header with the name of the user, from the proxy.",
+        default="X-Forwarded-User",
+        example="X-Forwarded-User",
+    ),
+    Option(
+        "proxy.groups.header",
+        "Header with the groups of the user, separated by commas, from the proxy.",
+        default="X-Forwarded-Groups",
+        example="X-Forwarded-Groups",
+    ),
+    Option(
+        "proxy.secret.header",
+        "Header with proxy.secret.",
+        default="X-Proxy-Secret",
+        example="X-Proxy-Secret",
     ),
     Option(
         "hosts",
@@ -64,39 +114,99 @@ def page_settings(properties: Sequence[Property]) -> StreamConfig:
 
 
 def must_log_in(config: StreamConfig) -> bool:
-    """Whether reading requires the token, too: others than this machine connect."""
+    """Whether reading requires a token, too: others than this machine connect."""
     return not is_loopback(parse_address(config["address"])[0]) or "hosts" in config
 
 
 def _problems(config: StreamConfig) -> Iterator[Problem]:
     found = list(listening_problems(config))
     yield from found
-    if config["edit"] and "token" not in config:
-        what = "lets clients change files, and requires a token"
-        yield config.problem("edit", what, "set token, by reference: ${file:PATH}")
-    if not found and "token" not in config and must_log_in(config):
-        key = "hosts" if "hosts" in config else "address"
-        what = "opens the pages to others than this machine, and requires a token"
-        yield config.problem(key, what, "set token, by reference: ${file:PATH}")
+    if "token" not in config and "access.file" not in config:
+        remedy = "set token, by reference: ${file:PATH}"
+        if config["edit"]:
+            what = "lets clients change files, and requires a token"
+            yield config.problem("edit", what, remedy)
+        if not found and must_log_in(config):
+            key = "hosts" if "hosts" in config else "address"
+            what = "opens the pages to others than this machine, and requires a token"
+            yield config.problem(key, what, remedy)
+    yield from _proxy_problems(config)
 
 
-def read_token(config: StreamConfig) -> str | None:
-    """Resolve the token; None where there is none.
+def _proxy_problems(config: StreamConfig) -> Iterator[Problem]:
+    keys = ("proxy.secret", "proxy.addresses", "access.file")
+    for key in keys[:2]:
+        for other in keys:
+            if key in config and other not in config:
+                yield config.problem(key, f"requires {other}", f"set {other}")
+    try:
+        parse_networks(tuple(config.get("proxy.addresses", ())))
+    except ValueError as error:
+        remedy = "write for instance 10.0.0.7 or 10.1.0.0/16"
+        yield config.problem("proxy.addresses", str(error), remedy)
+    headers = [config[f"proxy.{one}.header"] for one in ("user", "groups", "secret")]
+    if len({one.lower() for one in headers}) < len(headers):
+        what = "two of the headers of the proxy have one name"
+        yield config.problem("proxy.user.header", what, "give each its own")
+
+
+def read_access(config: StreamConfig) -> Access:
+    """Who may use the pages: the token, the file of users, and the proxy.
 
     Raises:
-        ConfigError: config; it cannot be resolved, is too short, or is not one line.
+        ConfigError: config; a secret cannot be resolved, is too short, or is not one
+            line, or the file of users cannot be used.
     """
-    if "token" not in config:
+    secret = _read_secret(config, "proxy.secret")
+    proxy = file = None
+    if secret is not None:
+        proxy = Proxy(
+            secret,
+            parse_networks(tuple(config["proxy.addresses"])),
+            config["proxy.user.header"],
+            config["proxy.groups.header"],
+            config["proxy.secret.header"],
+        )
+    if "access.file" in config:
+        file = UserFile(config["access.file"], TABLES, others=proxy is not None)
+    return Access(
+        config["address"],
+        _read_secret(config, "token"),
+        config.get("hosts", ()),
+        must_log_in=must_log_in(config),
+        file=file,
+        proxy=proxy,
+    )
+
+
+def open_trail(config: StreamConfig) -> AuditTrail | None:
+    """The record of changes; None where there is none.
+
+    Raises:
+        ConfigError: config; its stream is not in the catalogue, or cannot be written.
+    """
+    name = config.get("audit.stream")
+    if name is None:
+        found = audit_stream(Catalogue())
+        if found is None:
+            return None
+        name = found.name
+    return AuditTrail(lambda: Catalogue().get(name))
+
+
+def _read_secret(config: StreamConfig, key: str) -> str | None:
+    """Resolve a secret; None where there is none."""
+    if key not in config:
         return None
-    token = str(config["token"]).strip()
+    secret = str(config[key]).strip()
     remedy = "write one: python -c 'import secrets; print(secrets.token_urlsafe())'"
-    if len(token) < MIN_TOKEN:
-        msg = f"the token of the pages has fewer than {MIN_TOKEN} characters"
+    if len(secret) < MIN_TOKEN:
+        msg = f"the {key} of the pages has fewer than {MIN_TOKEN} characters"
         raise ConfigError(msg, remedy=remedy)
-    if not token.isprintable():
-        msg = "the token of the pages has line breaks or control characters"
+    if not secret.isprintable():
+        msg = f"the {key} of the pages has line breaks or control characters"
         raise ConfigError(msg, remedy=remedy)
-    return token
+    return secret
 
 
 def tls_context(config: StreamConfig) -> ssl.SSLContext | None:

@@ -15,6 +15,7 @@ from streamfactory.ui.runs import Runs
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from streamfactory.transfer.auditing import AuditTrail
     from streamfactory.ui.access import Access
     from streamfactory.ui.lookups import Lookups
     from streamfactory.ui.recording import Recorder
@@ -35,6 +36,8 @@ class Site:
     runs: Runs = field(default_factory=Runs)
     feeds: Feeds = field(default_factory=Feeds)
     edits: Edits = field(default_factory=Edits)
+    trail: AuditTrail | None = None
+    """Where changes are recorded."""
 
 
 def site() -> Site:

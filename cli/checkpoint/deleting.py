@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamfactory.cli.parameters import json_flag, one_definition
+from streamfactory.cli.recording import recorded
 from streamfactory.cli.results import count
 from streamfactory.cli.status import Status
 from streamfactory.cli.topics.arguments import confirmed, deleting_options
@@ -46,7 +47,10 @@ def delete_command(
     if not dry_run:
         answer["outcome"] = "declined"
         if confirmed(printer, _lines(answer | {"outcome": "dry-run"}), yes=yes):
-            with open_admin(one_definition(server)) as admin:
+            with (
+                recorded("operate", "group", group, "deleted with its checkpoints"),
+                open_admin(one_definition(server)) as admin,
+            ):
                 admin.checkpoints().delete(group)
             answer["outcome"] = "done"
     printer.show(answer, _lines(answer))

@@ -8,6 +8,7 @@ import click
 
 from streamfactory.cli.parameters import json_flag
 from streamfactory.cli.positions import read_marks
+from streamfactory.cli.recording import recorded
 from streamfactory.cli.results import count, number, offsets_text, table
 from streamfactory.cli.status import Status
 from streamfactory.cli.topics.arguments import confirmed, deleting_options
@@ -104,7 +105,14 @@ def rewind(
         if not dry_run:
             outcome = "declined"
             if confirmed(printer, list(_lines(document)), yes=yes):
-                after = apply_rewind(place, plan, source, why=why, force=force)
+                with recorded(
+                    "operate",
+                    "pipeline",
+                    plan.record.pipeline,
+                    f"moved: {why}",
+                    after=plan.position.to_json(),
+                ):
+                    after = apply_rewind(place, plan, source, why=why, force=force)
                 outcome, generation = "done", after.generation
             document = _document(located, plan, outcome, generation)
         printer.show(document, _lines(document))

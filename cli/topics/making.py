@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamfactory.cli.publish import schema_type
+from streamfactory.cli.recording import recorded
 from streamfactory.cli.results import count
 from streamfactory.cli.topics.arguments import opened, place_options, target_argument
 from streamfactory.cli.topics.columns import (
@@ -77,7 +78,8 @@ def create_command(
     with opened(printer, target, **where) as admin:
         if not given and not admin.holds_messages:
             schema = admin.declared or _found(admin)
-        admin.create(schema, partitions)
+        with recorded("edit", "topic", admin.topic, "created"):
+            admin.create(schema, partitions)
         infos = admin.partitions()
         columns = schema_document(admin.schema())
         created = f"created with {count(len(infos), 'partition')}"
@@ -125,7 +127,15 @@ def grow_command(
     """
     with opened(printer, target, **where) as admin:
         before = len(admin.partitions())
-        admin.grow(partitions)
+        with recorded(
+            "edit",
+            "topic",
+            admin.topic,
+            "grown",
+            before=str(before),
+            after=str(partitions),
+        ):
+            admin.grow(partitions)
         after = len(admin.partitions())
         now = count(after, "partition")
         line = f"{now}, {before} before" if after != before else f"already has {now}"

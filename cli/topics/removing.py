@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamfactory.cli.positions import read_marks
+from streamfactory.cli.recording import recorded
 from streamfactory.cli.results import count, table
 from streamfactory.cli.status import Status
 from streamfactory.cli.topics.arguments import (
@@ -102,7 +103,9 @@ def truncate_command(
             if plan.before or plan.unforeseen:
                 question = [line.strip() for line in _lines(answer)]
                 if confirmed(printer, question, yes=yes):
-                    plan = apply_plan(admin, plan, held)
+                    what = f"truncated by {plan.rows} rows"
+                    with recorded("edit", "topic", admin.topic, what):
+                        plan = apply_plan(admin, plan, held)
                 else:
                     outcome = DECLINED
             answer = _document(admin, plan, policy, outcome)
@@ -202,8 +205,9 @@ def delete_command(
         if not dry_run:
             if confirmed(printer, _deleted(answer), yes=yes):
                 seen = {info.partition: info.incarnation for info in infos}
-                admin.refuse_recreated(seen)
-                admin.delete()
+                with recorded("edit", "topic", admin.topic, "deleted"):
+                    admin.refuse_recreated(seen)
+                    admin.delete()
                 answer["outcome"] = DONE
             else:
                 answer["outcome"] = DECLINED

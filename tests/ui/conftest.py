@@ -15,6 +15,7 @@ from tests.checkpoints.conftest import Topic
 from tests.checkpoints.test_checkpoint_commands import pipeline
 from tests.checkpoints.test_offsets_and_lag import grouped, ran_pipeline
 
+from streamfactory.transfer.auditing import AuditTrail
 from streamfactory.ui.access import Access
 from streamfactory.ui.app import create_app
 from streamfactory.ui.editing.applying import Edits
@@ -23,6 +24,7 @@ from streamfactory.ui.recording import Recorder
 from streamfactory.ui.server import PageServer
 from streamfactory.ui.settings import page_settings
 from streamfactory.ui.site import Site
+from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.config.definition import Property
 from streamfactory.wiring.decoding.deadletters import DEAD_LETTER_SCHEMA
 from streamfactory.wiring.streams.opening import open_sink
@@ -241,7 +243,9 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 @contextmanager
-def application(*, edit: bool = False, **access: Any) -> Iterator[Client]:
+def application(
+    *, edit: bool = False, trail: AuditTrail | None = None, **access: Any
+) -> Iterator[Client]:
     """A client of the application, which waits for look-ups until they end."""
     lookups = Lookups(wait=60)
     site = Site(
@@ -249,11 +253,22 @@ def application(*, edit: bool = False, **access: Any) -> Iterator[Client]:
         Recorder(lookups, 15.0, ()),
         lookups,
         edits=Edits(allowed=edit),
+        trail=trail,
     )
     try:
         yield Client(site, create_app(site).test_client())
     finally:
         site.feeds.stop()
+
+
+@contextmanager
+def recorded(world: World, name: str = "changes") -> Iterator[AuditTrail]:
+    """A record of changes in a stream of the catalogue."""
+    made = Topic(world.folder / "topics", name)
+    made.options["audit.record"] = "true"
+    made.file(world.catalogue)
+    with AuditTrail(lambda: Catalogue().get(name)) as trail:
+        yield trail
 
 
 @pytest.fixture
@@ -265,7 +280,6 @@ def client(small: World) -> Iterator[Client]:
 
 @pytest.fixture
 def program(world: World) -> Iterator[Client]:
-    """A client of a catalogue with a stream, a group and a pipeline."""
-    del world
-    with application() as found:
+    """A client of a catalogue with a stream, a group, a pipeline and a record."""
+    with recorded(world) as trail, application(trail=trail) as found:
         yield found

@@ -430,6 +430,8 @@ def test_dead_letters_are_replayed_and_the_result_is_shown(
     again = browser.ask("/actions/replay", confirmation(asked.text))
     assert "not known any more" in again.text
     assert "replay of letters into good" in browser.get("/actions/jobs").text
+    wrong = {**form, "stream": "good", "to": "letters"}
+    assert browser.ask("/actions/replay", wrong).status == 400  # no dead letters
     for name in ("nobody", ""):
         form["to"] = name
         assert browser.ask("/actions/replay", form).status == 404

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from tests.ui.conftest import PLACE, TOKEN, Client, World, application
+from tests.ui.conftest import PLACE, TOKEN, Client, World, application, recorded
 
 from streamfactory.ui.parameters import parameters_of
 
@@ -41,6 +41,7 @@ GETS: Final[dict[str, dict[str, str]]] = {
     "/pipeline": {"name": "delays"},
     "/checkpoint": {"name": "delays", "first": "0", "second": "1"},
     "/process": {},
+    "/audit": {"user": "anna", "name": "clicks", "from": "latest"},
     "/map": {},
     "/messages": {**_MESSAGES, "where": "id > 0", "partition": "0:clicks"},
     "/message": {
@@ -76,6 +77,7 @@ GETS: Final[dict[str, dict[str, str]]] = {
     "/api/v1/pipelines/<name>": {},
     "/api/v1/pipelines/<name>/lag": {},
     "/api/v1/metrics": {},
+    "/api/v1/audit": {"user": "anna", "outcome": "made", "count": "2"},
 }
 """What each page is asked for."""
 POSTS: Final[dict[str, dict[str, str]]] = {
@@ -113,7 +115,13 @@ POSTS: Final[dict[str, dict[str, str]]] = {
 """What each form sends."""
 NAMES: Final = {"stream", "name", "to", "of", "group", "pipeline", "file", "change"}
 """What names something, so that a word that names nothing is refused."""
-ANY: Final = {("/edit/new", "name"), ("/edit/form", "name"), ("/edit/topics", "name")}
+ANY: Final = {
+    ("/audit", "name"),
+    ("/api/v1/audit", "name"),
+    ("/edit/new", "name"),
+    ("/edit/form", "name"),
+    ("/edit/topics", "name"),
+}
 """Names of something that need not exist."""
 HUGE: Final = "9" * 5000
 NUMBERS: Final = ("x", "-1", "1.5", "\u0663", HUGE)
@@ -125,7 +133,7 @@ def logged_in(world: World) -> Iterator[Client]:
     """A client with the token, and a definition that can be edited."""
     world.letters({"code": b"x"})
     (world.catalogue / "edited.toml").write_text(_DEFINITION)
-    with application(edit=True) as found:
+    with recorded(world) as trail, application(edit=True, trail=trail) as found:
         found.client.post("/log-in", data={"token": TOKEN}, base_url=PLACE)
         yield found
 

@@ -6,8 +6,8 @@ import threading
 from typing import TYPE_CHECKING, final
 
 from streamfactory.ui import catalogue
-from streamfactory.ui.changes import ShownEdit
 from streamfactory.ui.editing.drafts import folder_of
+from streamfactory.ui.shown import ShownEdit
 
 if TYPE_CHECKING:
     from streamfactory.ui.editing.files import Folder

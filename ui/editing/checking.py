@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, Any, Final
 
-from streamfactory.spark.pipelines.definition import read_pipeline
+from streamfactory.spark.pipelines.definition import parse_pipeline, read_pipeline
+from streamfactory.spark.pipelines.model import Table
 from streamfactory.spi import ConfigError, MisuseError, PartitionState
 from streamfactory.ui import pipelines as facts
 from streamfactory.ui.catalogue import catalogue
@@ -116,6 +117,29 @@ def users_of(name: str, files: Sequence[Path], runs: Runs) -> Iterator[str]:
             continue  # the overview shows it
         if name in {one.name for one in draft.streams}:
             yield f"pipeline {pipeline}{run_text(path, runs)}"
+
+
+def streams_of(path: Path, text: str) -> tuple[list[str], list[str]]:
+    """The streams that the text of a pipeline reads, and those that it writes.
+
+    Args:
+        path: Of its file.
+        text: The text; of one that cannot be read, both are empty.
+    """
+    document = Document(path, text)
+    try:
+        document.body = read_toml(document)
+        pipeline = parse_pipeline(document, catalogue()).pipeline
+    except ConfigError:
+        return [], []
+    if pipeline is None:
+        return [], []
+    lookups = [one.stream for one in pipeline.lookups if one.stream is not None]
+    read = [one.stream.name for one in pipeline.sources]
+    letters = [] if pipeline.dead_letters is None else [pipeline.dead_letters.stream]
+    sinks = [one.stream for one in pipeline.targets if not isinstance(one, Table)]
+    written = [one.name for one in (*sinks, *letters)]
+    return [*read, *(one.name for one in lookups)], written
 
 
 def run_text(path: Path, runs: Runs) -> str:

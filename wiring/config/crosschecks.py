@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from streamfactory.spi import Problem, Role, Yields
 from streamfactory.spi.references import has_reference
 from streamfactory.wiring.config.guarantees import guarantee_problems
+from streamfactory.wiring.options.masks import HASH
 from streamfactory.wiring.options.spool import PATH as SPOOL_PATH
 from streamfactory.wiring.options.spool import spool_strays, transport_options
 
@@ -104,6 +105,7 @@ def _rules(
     yield from _exclusions(given)
     yield from _bounds(known, given)
     yield from _decoding(known, given)
+    yield from _masking(given)
     consumer_type = given.get("consumer.type")
     if consumer_type and consumer_type.value == "highlevel" and use in (None, "read"):
         needed = ["group.id"]
@@ -113,6 +115,15 @@ def _rules(
             if key not in settings:
                 what = "is required by consumer.type=highlevel"
                 yield Problem(key, what, consumer_type.origin)
+
+
+def _masking(given: Mapping[str, Setting]) -> Iterator[Problem]:
+    masks = given.get("mask.columns")
+    if masks is None or masks.value is None or "mask.key" in given:
+        return
+    if any(one.action == HASH for one in masks.value):
+        what = "hashes, and requires mask.key"
+        yield Problem(masks.full_key, what, masks.origin)
 
 
 def _keeps_groups(backend: Backend | None) -> bool:

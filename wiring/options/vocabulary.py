@@ -19,6 +19,7 @@ from streamfactory.spi import (
     Option,
     choice,
 )
+from streamfactory.wiring.options.masks import MASKS
 from streamfactory.wiring.options.shared import READ
 from streamfactory.wiring.options.spool import SPOOL_OPTIONS
 from streamfactory.wiring.options.types import (
@@ -40,6 +41,30 @@ if TYPE_CHECKING:
 WRITE: Final = frozenset({"write", "spark"})
 SPARK: Final = frozenset({"spark"})
 
+
+AUDIT: Final = Option(
+    "audit.record",
+    "Whether this stream is the record of who changed what in its catalogue: commands "
+    "that change a topic, a position or a job write it, and so do the pages.",
+    BOOLEAN,
+    default="false",
+)
+
+MASK_COLUMNS: Final = Option(
+    "mask.columns",
+    "What users of the pages without the right values see of rows: columns, and paths "
+    "within them, that are hidden, hashed by mask.key, or cut to some characters. "
+    "Without it they see no rows.",
+    MASKS,
+    example="email=hash, card.number=hide, phone=cut:4",
+)
+MASK_KEY: Final = Option(
+    "mask.key",
+    "Key of the hashes of mask.columns, at least 16 characters: equal values have "
+    "equal hashes in all streams with the same key.",
+    secret=True,
+    example="${env:MASK_KEY}",
+)
 
 _FRAMEWORK: Final = (
     Option(
@@ -412,6 +437,9 @@ _FRAMEWORK: Final = (
         "read back from it.",
         applies=READ,
     ),
+    AUDIT,
+    MASK_COLUMNS,
+    MASK_KEY,
     # spool
     *SPOOL_OPTIONS,
 )

@@ -12,6 +12,7 @@ from tests.fuzz.entries import (
     letters,
     logs,
     pages,
+    people,
     rings,
     sockets,
     tables,
@@ -72,7 +73,13 @@ GROUPS: Final[dict[str, tuple[type[Entry], ...]]] = {
         tables.IcebergTables,
         tables.HudiTables,
     ),
-    "pages": (pages.PageActions, pages.PageQueries, pages.SearchExpressions),
+    "pages": (
+        pages.PageActions,
+        pages.PageQueries,
+        pages.SearchExpressions,
+        people.PageHeaders,
+        people.PageMasks,
+    ),
     "decoders": (
         decoding.ArrowDecoding,
         decoding.JsonDecoding,

@@ -17,12 +17,12 @@ from streamfactory.engines.search.process import Evaluator, Refused
 from streamfactory.spi import MisuseError
 from streamfactory.ui.access import Access, Session
 from streamfactory.ui.app import create_app
-from streamfactory.ui.changes import ShownEdit
 from streamfactory.ui.editing.applying import Edits
 from streamfactory.ui.editing.files import digest_of
 from streamfactory.ui.lookups import Lookups
 from streamfactory.ui.recording import Recorder
 from streamfactory.ui.runs import Runs
+from streamfactory.ui.shown import ShownEdit
 from streamfactory.ui.site import Site
 from streamfactory.wiring.streams.checkpoints import merged
 
