@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from streamfactory.spi import ConfigError, Problem
+from streamfactory.wiring.config.anchoring import project_of
 from streamfactory.wiring.config.definition import Property, StreamDefinition
 from streamfactory.wiring.config.documents import Document, clip_key, refusal
 from streamfactory.wiring.core.nearest import nearest
@@ -48,11 +49,12 @@ def definitions_of(document: Document) -> list[StreamDefinition]:
         found = _of_json(document)
     else:
         found = _own(document)
+    folder = project_of(document.path.parent)
     for one in found:
         if isinstance(one, Problem):
             problems.append(one)
         else:
-            definitions.append(one)
+            definitions.append(one.in_folder(folder))
     names, origin = list[str](), origin_of(document, "/name")
     for definition in definitions:
         name = definition.name

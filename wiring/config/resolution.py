@@ -10,6 +10,7 @@ from streamfactory.spi import ConfigError, Option, Problem, StreamConfig
 from streamfactory.spi.config import Setting
 from streamfactory.spi.masking import MASK, mask_value, userinfo_secrets
 from streamfactory.spi.references import has_reference, malformed, resolve
+from streamfactory.wiring.config.anchoring import anchored, within
 from streamfactory.wiring.core.nearest import LIKELY, nearest
 from streamfactory.wiring.options.masking import clip, looks_secret
 
@@ -67,15 +68,7 @@ def resolve_values(classified: Classified, use: str | None = None) -> Resolved:
         backend = classified.plugins.backend
         problems += _client_problems(namespace, properties, backend, use)
         client[namespace] = {
-            key: Setting(
-                key,
-                prop.key,
-                prop.text,
-                None,
-                prop.origin,
-                looks_secret(key),
-                passed=True,
-            )
+            key: _passed(key, anchored(prop, path=False, always=use == "spark"))
             for key, prop in properties
         }
     for _, prop in classified.meta:
@@ -101,6 +94,11 @@ def resolve_values(classified: Classified, use: str | None = None) -> Resolved:
         ),
     )
     return Resolved(name, config, classified.plugins, tuple(problems))
+
+
+def _passed(key: str, prop: Property) -> Setting:
+    secret = looks_secret(key)
+    return Setting(key, prop.key, prop.text, None, prop.origin, secret, passed=True)
 
 
 def resolve_options(
@@ -141,6 +139,7 @@ def _resolve(
             yield Problem(first.key, what, first.origin, "keep one of them")
             return
     yield from _advice(option, full_key, properties, use)
+    first = anchored(first, path=option.type.path, always=use == "spark")
     text, origin = first.text, first.origin
     if option.required and not text.strip():
         yield Problem(first.key, "is empty, but required", origin, _example(option))
@@ -179,6 +178,8 @@ def _parse(
         yield Problem(key, f"{error.what} here", origin, level="warning")
         yield Setting(option.key, full_key, text, None, origin)
         return
+    if option.type.path:
+        resolved = within(prop.folder, resolved)
     try:
         value = option.parse(resolved)
     except ValueError as error:
