@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from streamfactory.spi import ConfigError, Option, Problem, StreamConfig
 from streamfactory.spi.config import Setting
 from streamfactory.spi.masking import MASK, mask_value, userinfo_secrets
 from streamfactory.spi.references import has_reference, malformed, resolve
-from streamfactory.wiring.config.anchoring import anchored, within
+from streamfactory.wiring.core.anchoring import anchored, within
 from streamfactory.wiring.core.nearest import LIKELY, nearest
 from streamfactory.wiring.options.masking import clip, looks_secret
 
@@ -68,8 +68,7 @@ def resolve_values(classified: Classified, use: str | None = None) -> Resolved:
         backend = classified.plugins.backend
         problems += _client_problems(namespace, properties, backend, use)
         client[namespace] = {
-            key: _passed(key, anchored(prop, path=False, always=use == "spark"))
-            for key, prop in properties
+            key: _passed(key, prop, always=use == "spark") for key, prop in properties
         }
     for _, prop in classified.meta:
         if looks_secret(prop.key):
@@ -96,9 +95,10 @@ def resolve_values(classified: Classified, use: str | None = None) -> Resolved:
     return Resolved(name, config, classified.plugins, tuple(problems))
 
 
-def _passed(key: str, prop: Property) -> Setting:
+def _passed(key: str, prop: Property, *, always: bool) -> Setting:
     secret = looks_secret(key)
-    return Setting(key, prop.key, prop.text, None, prop.origin, secret, passed=True)
+    text = anchored(prop.text, prop.folder, path=False, always=always)
+    return Setting(key, prop.key, text, None, prop.origin, secret, passed=True)
 
 
 def resolve_options(
@@ -139,7 +139,10 @@ def _resolve(
             yield Problem(first.key, what, first.origin, "keep one of them")
             return
     yield from _advice(option, full_key, properties, use)
-    first = anchored(first, path=option.type.path, always=use == "spark")
+    text = anchored(
+        first.text, first.folder, path=option.type.path, always=use == "spark"
+    )
+    first = replace(first, text=text)
     text, origin = first.text, first.origin
     if option.required and not text.strip():
         yield Problem(first.key, "is empty, but required", origin, _example(option))

@@ -6,14 +6,10 @@ The processes of one job differ in their working folder: those of Spark most of 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from streamfactory.spi.references import has_reference, with_folder
-
-if TYPE_CHECKING:
-    from streamfactory.wiring.config.definition import Property
 
 CONFIGS: Final = "configs"
 """A folder of definitions in a folder of this name belongs to the project around it."""
@@ -31,22 +27,23 @@ def project_of(folder: Path) -> str:
     return str(whole.parent.parent if inside else whole)
 
 
-def anchored(prop: Property, *, path: bool, always: bool) -> Property:
-    """A property whose relative paths are absolute: its own, and those of references.
+def anchored(text: str, folder: str, *, path: bool, always: bool) -> str:
+    """A value whose relative paths are absolute: its own, and those of references.
 
     Args:
-        prop: The property.
-        path: Whether its value is a path.
+        text: The value.
+        folder: What they are relative to; empty: nothing is changed.
+        path: Whether the value is a path.
         always: Also if they are relative to the working folder of this process: others
             will read them.
     """
-    if not prop.folder or not (path or "${file:" in prop.text):
-        return prop
-    if not always and prop.folder == str(Path.cwd()):
-        return prop
-    if has_reference(prop.text):
-        return replace(prop, text=with_folder(prop.text, prop.folder))
-    return replace(prop, text=within(prop.folder, prop.text)) if path else prop
+    if not folder or not (path or "${file:" in text):
+        return text
+    if not always and folder == str(Path.cwd()):
+        return text
+    if has_reference(text):
+        return with_folder(text, folder)
+    return within(folder, text) if path else text
 
 
 def within(folder: str, path: str) -> str:
