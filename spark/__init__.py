@@ -26,21 +26,59 @@ if TYPE_CHECKING:
     from streamfactory.spi import Position
     from streamfactory.wiring.reading.starts import Start
 
-__all__ = ["Branch", "fan_out", "prepare_environment", "register", "save", "scan"]
+__all__ = [
+    "Branch",
+    "fan_out",
+    "prepare_environment",
+    "register",
+    "save",
+    "scan",
+    "stream_options",
+]
 
 
 def register(spark: SparkSession) -> None:
-    """Register ``format("streamfactory")`` in a session; twice is allowed."""
+    """Register ``format("streamfactory")`` in a session; twice is allowed.
+
+    PySpark finds the source without it, but does not give it the configuration of the
+    session or the working folder of the program. Here both are read: named streams are
+    then looked up in the folder ``spark.streamfactory.streams`` of the session, and
+    relative paths start in the working folder. Call it again after a change.
+    """
     from pyspark.errors import AnalysisException
 
+    from streamfactory.spark.catalogues import Home
     from streamfactory.spark.source import StreamFactorySource
 
+    class Registered(StreamFactorySource):
+        # Pickled by value, as a class of a function: with what is known here.
+        HOME = Home.of(spark)
+
     try:
-        spark.dataSource.register(StreamFactorySource)
+        spark.dataSource.register(Registered)
     except AnalysisException as error:
         # PySpark 4.0 raises this for a source that it discovered at start.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
+
+
+def stream_options(name: str, *, spark: SparkSession) -> dict[str, str]:
+    """Return the options of ``format("streamfactory")`` for a named stream.
+
+    The catalogue is looked up in this process: ``spark.streamfactory.streams`` of the
+    session, else STREAMFACTORY_STREAMS, else ``configs/streams`` of the working folder.
+    Spark's processes, which see none of these, get its absolute path. For definitions
+    of ``spark-pipelines``, and other programs of Spark Connect on the machine of the
+    driver.
+
+    Args:
+        name: Of the stream. It is looked up when Spark creates the source.
+        spark: The session.
+    """
+    from streamfactory.spark.catalogues import OPTION, Home
+
+    folder = Home.of(spark).catalogue().folder
+    return {"stream": name, OPTION: str(folder)}
 
 
 def scan(

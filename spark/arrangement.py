@@ -55,7 +55,9 @@ class Arrangement:
         plain = {
             "name": found.name,
             "origin": found.origin,
-            "properties": [[p.key, p.text, p.origin] for p in found.properties],
+            "properties": [
+                [p.key, p.text, p.origin, p.folder] for p in found.properties
+            ],
             "drain": self.drain,
             "available_now": self.available_now,
             "sink": self.sink,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark import InheritableThread
 
 from streamfactory.spark.arrangement import Arrangement
+from streamfactory.spark.catalogues import Home
 from streamfactory.spark.failures import describe_failure
 from streamfactory.spark.saving import save_epoch
 from streamfactory.spi import ConfigError, MisuseError, PermanentError, Problem
@@ -159,7 +160,7 @@ def fan_out_frame(
 ) -> None:
     """Implementation of `streamfactory.spark.fan_out`."""
     session = frame.sparkSession
-    sinks = _sinks(streams)
+    sinks = _sinks(streams, Home.of(session))
     writer = _query_of(session) if query is None else query
     if not writer:
         msg = "fan_out needs an id for its writers that survives restarts"
@@ -195,17 +196,19 @@ def _query_of(session: SparkSession) -> str | None:
 
 
 def _sinks(
-    streams: Iterable[str | Mapping[str, str] | Branch],
+    streams: Iterable[str | Mapping[str, str] | Branch], home: Home
 ) -> dict[str, _Sink]:
     """The sinks by name; refuses all invalid ones at once."""
     from streamfactory.spark import Branch
 
+    catalogue = home.catalogue()
     problems: list[Problem] = []
     found: list[tuple[str, _Sink]] = []
     for index, one in enumerate(streams):
         branch = one if isinstance(one, Branch) else Branch(one)
         try:
-            definition = find_definition(branch.stream)
+            definition = find_definition(branch.stream, catalogue)
+            definition = definition.in_folder(home.folder)
             configured = load(definition, "spark")
         except ConfigError as error:
             where = f"streams[{index}]"

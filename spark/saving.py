@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from streamfactory.spark.catalogues import Home
 from streamfactory.spark.fitting import check_stored, fitted, quoted
 from streamfactory.spark.keys import KEY, KeyRouter, key_partition
 from streamfactory.spark.parquet_files import PARTITION, find_files, write_files
@@ -81,7 +82,13 @@ def save_frame(
     _check_frame(frame)
     given = {"writer.id": writer_id, "epoch": None if epoch is None else str(epoch)}
     options = {key: value for key, value in given.items() if value is not None}
-    config = load(named, "spark", options=options, role=Role.WRITE).config
+    config = load(
+        named,
+        "spark",
+        options=options,
+        role=Role.WRITE,
+        catalogue=Home.of(frame.sparkSession).catalogue(),
+    ).config
     with opened_sink(config) as sink:
         sink.files.schema(arrow_schema(nullable(frame.schema)))
         check_opened(sink, frame.schema, overwrite=False, streaming=False)

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's documentation 
 from pyspark.sql.types import StructType
 
 from streamfactory.spark.by_file import FileValues
+from streamfactory.spark.catalogues import Home
 from streamfactory.spark.failures import describe_failure, unlogged
 from streamfactory.spark.fitting import quoted
 from streamfactory.spark.types import spark_schema
@@ -61,7 +62,7 @@ def scan_range(
     if session is None:
         msg = "no session of Spark is active in this thread"
         raise MisuseError(msg, remedy="pass the session as `spark`")
-    configured = load(named, "spark")
+    configured = load(named, "spark", catalogue=Home.of(session).catalogue())
     check_batch(configured.config)
     source = open_source(configured, aside=False)
     try:

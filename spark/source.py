@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -14,6 +14,7 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
+from streamfactory.spark.catalogues import Home
 from streamfactory.spark.definition import configured_by
 from streamfactory.spark.failures import translate_errors
 from streamfactory.spark.shipping import Shipped
@@ -65,6 +66,8 @@ class StreamFactorySource(DataSource):
     the stream's schema was taken from.
     """
 
+    HOME: ClassVar[Home] = Home()
+    """What the program that registered the source knows of its session."""
     _opening: bytes | None = None
     """See `Source.opening`: the query reads the columns that its schema names."""
 
@@ -72,7 +75,7 @@ class StreamFactorySource(DataSource):
         super().__init__({})
         prepare_worker()
         with translate_errors():
-            configured, self._arranged = configured_by(options)
+            configured, self._arranged = configured_by(options, self.HOME)
             self._config = configured.config
 
     def __setstate__(self, state: dict[str, Any]) -> None:

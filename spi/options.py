@@ -43,12 +43,15 @@ class OptionType:
         parse: Parses the text; raises ValueError that says what is expected.
         schema: JSON Schema of the text.
         longest: Maximum number of characters; None for no limit.
+        path: Whether the text may be a relative path. In the definition of a stream it
+            is relative to the folder of its project: it is parsed as an absolute path.
     """
 
     name: str
     parse: Callable[[str], Any]
     schema: Mapping[str, Any] = field(default_factory=dict)
     longest: int | None = None
+    path: bool = False
 
 
 def whole_number(text: str) -> int:
@@ -184,7 +187,7 @@ SIZE: Final = OptionType("size", _size, {"type": ["string", "integer"]}, _WORD)
 FUNCTION: Final = OptionType("name or module:function", str.strip, {"type": "string"})
 """The value is the text. ``module:function`` requires ``--allow-class-paths``, because
 importing runs code."""
-PATH: Final = OptionType("path", _path, {"type": "string"})
+PATH: Final = OptionType("path", _path, {"type": "string"}, path=True)
 """Made absolute when parsed: processes differ in their working directory."""
 LIST: Final = OptionType("list", _list, {"type": "string"})
 """``a,b,c``; the value is a tuple of strings."""

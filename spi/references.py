@@ -71,6 +71,23 @@ def resolve(text: str) -> str:
     return "".join((*parts, text[end:]))
 
 
+def with_folder(text: str, folder: str) -> str:
+    """Make the relative paths of references to files absolute.
+
+    Args:
+        text: The text.
+        folder: What they are relative to.
+    """
+
+    def absolute(match: re.Match[str]) -> str:
+        kind, _, name = (match[1] or "").partition(":")
+        if kind != "file" or match[2] is None or not name.strip():
+            return match[0]
+        return f"${{file:{Path(folder, name)}}}"
+
+    return _REFERENCE.sub(absolute, text)
+
+
 def values_to_mask(text: str) -> set[str]:
     """The values of the references in ``text``, and the long parts of each.
 

@@ -37,6 +37,7 @@ from streamfactory.wiring.metrics.batches import (
     ranges_between,
     reported,
 )
+from streamfactory.wiring.metrics.traceparents import Traceparents
 from streamfactory.wiring.reading.acknowledging import Acknowledger
 from streamfactory.wiring.reading.following import all_ended, read_from
 from streamfactory.wiring.reading.progress import ProgressGroup
@@ -146,6 +147,7 @@ class Copy(Closing):
         self._rows = self._epochs = self._dead = 0
         self._losses: list[Loss] = []
         self._began: float | None = None
+        self._traceparents = Traceparents()
         """When the first rows of the open epoch were read, since 1970-01-01 UTC."""
         self.guarantee = self._promise()
         """The guarantee of the copy, with reasons."""
@@ -331,6 +333,8 @@ class Copy(Closing):
             return
         if self._began is None:
             self._began = time.time()
+        if batches.watched:
+            self._traceparents.add(batch.rows)
         rows, letters = route.apply(batch)
         if letters is not None:
             assert diversion is not None
@@ -404,6 +408,7 @@ class Copy(Closing):
             epochs.epoch,
             epochs.pending,
             writer_id=self.writer_id,
+            parents=self._traceparents.take(),
         )
         self._began = None
         with reported(batch):

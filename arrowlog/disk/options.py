@@ -70,7 +70,7 @@ def _permissions(needed: int) -> OptionType:
     return OptionType("permissions", parse, schema)
 
 
-LOCATION: Final = OptionType("path or URL", _location, {"type": "string"})
+LOCATION: Final = OptionType("path or URL", _location, {"type": "string"}, path=True)
 
 STORAGE_OPTIONS: Final = (
     Option(

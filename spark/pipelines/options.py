@@ -22,6 +22,7 @@ AVAILABLE_NOW: Final = "available-now"
 BACK_TO_BACK: Final = "back-to-back"
 ONCE: Final = "once"
 EACH_BATCH: Final = "batch"
+_REAL_TIME: Final = "real-time"
 _UNITS: Final = "microsecond|millisecond|second|minute|hour|day|week|month|year"
 _PART: Final = rf"\d+ (?:{_UNITS})s?"
 _INTERVAL: Final = re.compile(rf"(?:interval )?{_PART}(?: {_PART})*")
@@ -75,6 +76,11 @@ def _trigger(text: str) -> Trigger:
         return Trigger()
     if word == BACK_TO_BACK:
         return Trigger(0)
+    if word == _REAL_TIME:
+        msg = "is Spark's real-time mode, which has sources and sinks of the JVM only: "
+        msg += "run Spark's own Kafka connector in a program with trigger(realTime=...)"
+        msg += f"; here {BACK_TO_BACK} is the quickest"
+        raise ValueError(msg)
     try:
         return Trigger(PERIOD.parse(word))
     except ValueError:

@@ -11,10 +11,11 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.decoders.debezium_events import event
 from tests.kafka.conftest import stream_of
-from tests.kafka.proving import read_messages
+from tests.kafka.proving import committed_messages, read_messages
 
 import streamfactory
 from streamfactory.spark.pipelines.together import Overrides, Pipelines
+from streamfactory.wiring.metrics.batches import FinishedBatch, batches
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -106,6 +107,32 @@ def test_events_in_headers_are_copied_with_their_own_attributes(
     rows = rows_of(found)
     assert [row["_tombstone"] for row in rows] == [False, True]
     assert {name: rows[0][name] for name in ROW} == ROW
+
+
+@pytest.mark.parametrize("decoder", [None, "json"])
+def test_contexts_of_traces_are_linked_and_written_out(
+    topics: Topics, topic: str, decoder: str | None
+) -> None:
+    context = f"00-{7:032x}-{9:016x}-01".encode()
+    sent = [("traceparent", context), ("tracestate", b"a=1")]
+    topics.send(topic, [b'{"item":"hat"}'], headers=sent)
+    target = topics.create()
+    found: list[FinishedBatch] = []
+    batches.subscribe(found.append)
+    try:
+        ends = [_messages(topics, name, decoder) for name in (topic, target)]
+        streamfactory.copy(*ends)
+    finally:
+        batches.subscribe(None)
+    assert [one.parents for one in found] == [[context.decode()]]
+    [message] = committed_messages(topics.bootstrap, target, 1)[0]
+    assert message.headers() == sent
+
+
+def _messages(topics: Topics, topic: str, decoder: str | None) -> dict[str, str]:
+    if decoder is None:
+        return stream_of(topics.bootstrap, topic) | {"startingOffsets": "earliest"}
+    return stream(topics, topic, decoder, decoder__prop__schema="item string")
 
 
 def keyed(topics: Topics, topic: str) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from streamfactory.conformance.specimens import forgetful, redelivering
 from streamfactory.wiring.config.configure import configure
@@ -13,7 +13,7 @@ from streamfactory.wiring.plugins.manager import PluginManager, default_manager
 from streamfactory.wiring.receiving.receiver import StreamReceiver
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 DEADLINE: Final = 120.0
 
@@ -54,3 +54,33 @@ def quick_spool(folder: Path) -> dict[str, str]:
         "retry.initial.millis": "5",
         "retry.max.millis": "50",
     }
+
+
+def spooled(folder: Path, harness: Any, **options: str) -> dict[str, str]:
+    given = {key.replace("__", "."): text for key, text in options.items()}
+    return {
+        **harness.properties(),
+        "spool.path": str(folder / "spool"),
+        "spool.fsync": "never",
+        "retry.max.millis": "100",
+        **given,
+    }
+
+
+def until(condition: Callable[[], object], shown: Callable[[], object]) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline, shown()
+        time.sleep(0.005)
+
+
+def stored(receiver: StreamReceiver, rows: int) -> None:
+    """Wait until a receiver has stored so many rows."""
+    until(
+        lambda: sum(report.rows for report in receiver.reports()) >= rows,
+        receiver.reports,
+    )
+
+
+def in_state(receiver: StreamReceiver, state: str) -> None:
+    until(lambda: [r for r in receiver.reports() if r.state == state], receiver.reports)

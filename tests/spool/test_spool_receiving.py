@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.spool.receiving import DEADLINE, receiving
+from tests.spool.receiving import DEADLINE, in_state, spooled, stored, until
 
 import streamfactory
 from streamfactory.arrowlog.disk import DiskLog, DiskLogStore, LocalStorage, Settings
@@ -25,86 +24,15 @@ from streamfactory.spi import (
     TopicNotFound,
     WriterFenced,
 )
-from streamfactory.wiring.plugins.manager import PluginManager
 from streamfactory.wiring.streams.stream import open_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from streamfactory.arrowlog import Committed, Epoch
-    from streamfactory.wiring.receiving.receiver import StreamReceiver
+    from streamfactory.wiring.plugins.manager import PluginManager
 
 PARTITION_0 = Partition("numbers", 0)
-
-
-@pytest.fixture
-def plugins() -> PluginManager:
-    manager = PluginManager()
-    manager.register(forgetful)
-    manager.register(redelivering)
-    return manager
-
-
-@pytest.fixture
-def queue(tmp_path: Path) -> Iterator[redelivering.RedeliveringHarness]:
-    harness = redelivering.RedeliveringHarness(tmp_path)
-    harness.create(1)
-    yield harness
-    harness.close()
-
-
-@pytest.fixture
-def forgets(tmp_path: Path) -> Iterator[forgetful.ForgetfulHarness]:
-    harness = forgetful.ForgetfulHarness(tmp_path)
-    harness.create(1)
-    yield harness
-    harness.close()
-
-
-@pytest.fixture
-def receive(
-    tmp_path: Path, plugins: PluginManager
-) -> Iterator[Callable[..., StreamReceiver]]:
-    """Begin to receive a harness's stream into the spool of the test."""
-    with contextlib.ExitStack() as stack:
-
-        def begin(harness: Any, **options: str) -> StreamReceiver:
-            receiver = receiving(spooled(tmp_path, harness, **options), plugins)
-            stack.callback(receiver.close)
-            return receiver
-
-        yield begin
-
-
-def spooled(folder: Path, harness: Any, **options: str) -> dict[str, str]:
-    given = {key.replace("__", "."): text for key, text in options.items()}
-    return {
-        **harness.properties(),
-        "spool.path": str(folder / "spool"),
-        "spool.fsync": "never",
-        "retry.max.millis": "100",
-        **given,
-    }
-
-
-def until(condition: Callable[[], object], shown: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline, shown()
-        time.sleep(0.005)
-
-
-def stored(receiver: StreamReceiver, rows: int) -> None:
-    """Wait until a receiver has stored so many rows."""
-    until(
-        lambda: sum(report.rows for report in receiver.reports()) >= rows,
-        receiver.reports,
-    )
-
-
-def in_state(receiver: StreamReceiver, state: str) -> None:
-    until(lambda: [r for r in receiver.reports() if r.state == state], receiver.reports)
 
 
 def read(properties: dict[str, str], plugins: Any) -> tuple[list[int], list[Loss]]:

@@ -107,7 +107,9 @@ def test_toml_properties_report_their_line(tmp_path: Path) -> None:
 def test_toml_name_defaults_to_the_stem(tmp_path: Path) -> None:
     path = write(tmp_path, "clicks.toml", '[properties]\nstreamType = "memory"\n')
     assert read_one(path) == StreamDefinition(
-        "clicks", (Property("streamType", "memory", f"{path}:2"),), origin=str(path)
+        "clicks",
+        (Property("streamType", "memory", f"{path}:2", str(tmp_path)),),
+        origin=str(path),
     )
 
 

@@ -56,21 +56,31 @@ class Catalogue:
     Args:
         folder: The folder of the files; by default STREAMFACTORY_STREAMS, then
             ``./configs/streams``. It need not exist: then there are no streams.
+        named_by: What named the folder, for errors; empty if it is the default.
+        settings: What can name another one, for errors.
 
     Where STREAMFACTORY_PROFILE names a `Profile`, each definition has its properties,
     and a profile that cannot be read is an error of each call.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        named_by: str = "",
+        settings: str = ENVIRONMENT,
+    ) -> None:
         named = os.environ.get(ENVIRONMENT)
         self.folder = folder or (Path(named) if named else DEFAULT_FOLDER)
+        self._named_by = named_by or (ENVIRONMENT if named and folder is None else "")
+        self._settings = settings
         self._reads_once = False
         self._contents: _Contents | None = None
         self._lock = threading.Lock()
 
     def snapshot(self) -> Catalogue:
         """Return the catalogue as it is at its first look-up: it is read once."""
-        found = Catalogue(self.folder)
+        found = Catalogue(self.folder, named_by=self._named_by, settings=self._settings)
         found._reads_once = True
         return found
 
@@ -210,14 +220,15 @@ class Catalogue:
 
     def _unknown(self, name: str, contents: _Contents) -> UnknownStream:
         names = sorted(contents.by_name)
+        by = f" ({self._named_by})" if self._named_by else ""
         if names:
-            known = f"known in {self.folder} are {', '.join(names)}"
+            known = f"known in {self.folder}{by} are {', '.join(names)}"
         elif self.folder.is_dir():
-            known = f"the folder {self.folder} defines no stream"
+            known = f"the folder {self.folder}{by} defines no stream"
         else:
             # Whole: Spark's processes have other working folders than their user.
-            folder = self.folder.absolute()
-            known = f"the folder {folder} does not exist: set {ENVIRONMENT} to another"
+            known = f"the folder {self.folder.absolute()}{by} does not exist: "
+            known += f"set {self._settings} to another"
         near = nearest(name, names)
         remedy = f"did you mean {near!r}?" if near else None
         if Path(name).suffix.lower() in SUFFIXES:

@@ -22,6 +22,8 @@ class Property:
     text: str = field(repr=False)
     origin: str
     """``configs/streams/clicks.toml:12``, ``argument``, ``environment NAME``."""
+    folder: str = ""
+    """What relative paths in it are relative to; empty: the working folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,14 @@ class StreamDefinition:
         return self.with_properties(
             [Property(key, text, "argument") for key, text in texts.items()]
         )
+
+    def in_folder(self, folder: str) -> StreamDefinition:
+        """This definition; paths relative to nothing else are relative to a folder."""
+        placed = (
+            prop if prop.folder else replace(prop, folder=folder)
+            for prop in self.properties
+        )
+        return replace(self, properties=tuple(placed))
 
     def without(self, keys: Sequence[str]) -> StreamDefinition:
         """This definition without some properties, whatever the case of their keys.

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from streamfactory.spi import ConfigError, Problem
 from streamfactory.wiring.config.definition import Property, StreamDefinition
 from streamfactory.wiring.config.documents import Document, clip_key, refusal
+from streamfactory.wiring.core.anchoring import project_of
 from streamfactory.wiring.core.nearest import nearest
 from streamfactory.wiring.options.texts import canonical_text, not_text, pointer_of
 
@@ -48,11 +50,13 @@ def definitions_of(document: Document) -> list[StreamDefinition]:
         found = _of_json(document)
     else:
         found = _own(document)
+    folder = project_of(document.path.parent)
     for one in found:
         if isinstance(one, Problem):
             problems.append(one)
         else:
-            definitions.append(one)
+            placed = (replace(prop, folder=folder) for prop in one.properties)
+            definitions.append(replace(one, properties=tuple(placed)))
     names, origin = list[str](), origin_of(document, "/name")
     for definition in definitions:
         name = definition.name

@@ -18,6 +18,7 @@ from streamfactory.wiring.plugins.manager import PluginManager, default_manager
 
 if TYPE_CHECKING:
     from streamfactory.spi import Role
+    from streamfactory.wiring.config.catalogue import Catalogue
     from streamfactory.wiring.config.settled import Configured
 
 StreamLike = str | PathLike[str] | Mapping[str, Any] | StreamDefinition
@@ -27,11 +28,17 @@ FAULTS: Final = having("around_consumers", taken="pass a streamfactory.Faults")
 PLUGINS: Final = having("backend", taken="pass a PluginManager")
 
 
-def find_definition(named: StreamLike) -> StreamDefinition:
+def find_definition(
+    named: StreamLike, catalogue: Catalogue | None = None
+) -> StreamDefinition:
     """Return the definition of a name, a file, a map of properties, or itself.
 
     A text that ends as the files of definitions do, ``other.toml``, is the path of a
     file if one is there.
+
+    Args:
+        named: The stream.
+        catalogue: Where names are looked up; by default that of the process.
 
     Raises:
         UnknownStream: config; no stream has that name.
@@ -49,10 +56,12 @@ def find_definition(named: StreamLike) -> StreamDefinition:
             "pass its name, the path of its file, or a dictionary of its properties"
         )
         raise MisuseError(msg, remedy=remedy)
-    # Imported here: Spark's workers load a stream by its configuration.
-    from streamfactory.wiring.config.catalogue import Catalogue
+    if catalogue is None:
+        # Imported here: Spark's workers load a stream by its configuration.
+        from streamfactory.wiring.config.catalogue import Catalogue
 
-    return Catalogue().one(named)
+        catalogue = Catalogue()
+    return catalogue.one(named)
 
 
 @takes(allow_class_paths=FLAG, plugins=PLUGINS)
@@ -65,6 +74,7 @@ def load(
     plugins: PluginManager | None = None,
     role: Role | None = None,
     quiet: bool = False,
+    catalogue: Catalogue | None = None,
 ) -> Configured:
     """Find a stream and validate its configuration.
 
@@ -77,6 +87,7 @@ def load(
         role: Whether Spark reads or writes the stream, if known.
         quiet: Whether warnings of the configuration are left out, because the caller
             shows them, or opens the stream again and again.
+        catalogue: Where names are looked up; by default that of the process.
 
     Raises:
         ConfigError: config; with all problems.
@@ -84,7 +95,7 @@ def load(
         PluginError: plugin; the type is not installed, or broken.
     """
     found = configure(
-        find_definition(named).with_overrides(options),
+        find_definition(named, catalogue).with_overrides(options),
         plugins or default_manager(),
         use=use,
         allow_class_paths=allow_class_paths,

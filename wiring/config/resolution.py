@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from streamfactory.spi import ConfigError, Option, Problem, StreamConfig
 from streamfactory.spi.config import Setting
 from streamfactory.spi.masking import MASK, mask_value, userinfo_secrets
 from streamfactory.spi.references import has_reference, malformed, resolve
+from streamfactory.wiring.core.anchoring import anchored, within
 from streamfactory.wiring.core.nearest import LIKELY, nearest
 from streamfactory.wiring.options.masking import clip, looks_secret
 
@@ -67,16 +68,7 @@ def resolve_values(classified: Classified, use: str | None = None) -> Resolved:
         backend = classified.plugins.backend
         problems += _client_problems(namespace, properties, backend, use)
         client[namespace] = {
-            key: Setting(
-                key,
-                prop.key,
-                prop.text,
-                None,
-                prop.origin,
-                looks_secret(key),
-                passed=True,
-            )
-            for key, prop in properties
+            key: _passed(key, prop, always=use == "spark") for key, prop in properties
         }
     for _, prop in classified.meta:
         if looks_secret(prop.key):
@@ -101,6 +93,12 @@ def resolve_values(classified: Classified, use: str | None = None) -> Resolved:
         ),
     )
     return Resolved(name, config, classified.plugins, tuple(problems))
+
+
+def _passed(key: str, prop: Property, *, always: bool) -> Setting:
+    secret = looks_secret(key)
+    text = anchored(prop.text, prop.folder, path=False, always=always)
+    return Setting(key, prop.key, text, None, prop.origin, secret, passed=True)
 
 
 def resolve_options(
@@ -141,6 +139,10 @@ def _resolve(
             yield Problem(first.key, what, first.origin, "keep one of them")
             return
     yield from _advice(option, full_key, properties, use)
+    text = anchored(
+        first.text, first.folder, path=option.type.path, always=use == "spark"
+    )
+    first = replace(first, text=text)
     text, origin = first.text, first.origin
     if option.required and not text.strip():
         yield Problem(first.key, "is empty, but required", origin, _example(option))
@@ -179,6 +181,8 @@ def _parse(
         yield Problem(key, f"{error.what} here", origin, level="warning")
         yield Setting(option.key, full_key, text, None, origin)
         return
+    if option.type.path:
+        resolved = within(prop.folder, resolved)
     try:
         value = option.parse(resolved)
     except ValueError as error:

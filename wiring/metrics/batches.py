@@ -73,6 +73,8 @@ class FinishedBatch:
     """Code of that error, where it is ours."""
     writer_id: str | None = None
     """Of its commit."""
+    parents: Sequence[str] = ()
+    """Of `Traceparents`: the contexts of its messages."""
 
 
 def ranges_between(before: Position | None, after: Position) -> list[OffsetRange]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final, final
 
+from streamfactory.wiring.metrics.traceparents import parse_traceparent
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from opentelemetry.context import Context
     from opentelemetry.trace import Link, Tracer
@@ -37,7 +39,8 @@ Attributes = dict[str, str | int | float | bool]
 class BatchTracer:
     """Makes one trace of each batch. Thread-safe; does not block.
 
-    The root span has the source range and the epoch. Its children are one span per
+    The root span has the source range and the epoch, and links to the contexts that
+    messages of the batch carry. Its children are one span per
     partition that was read, and one per sink, which links to those spans.
 
     Args:
@@ -60,6 +63,7 @@ class BatchTracer:
             attributes=common
             | _end_attributes(batch.source)
             | {_OPERATION: "process", _TYPE: "process"},
+            links=list(self._parents(batch)),
             start_time=begin,
         )
         context = self._api.set_span_in_context(root)
@@ -80,6 +84,17 @@ class BatchTracer:
             root.set_status(self._api.Status(failed, batch.error))
             root.set_attribute("error.type", batch.code or "_OTHER")
         root.end(end)
+
+    def _parents(self, batch: FinishedBatch) -> Iterator[Link]:
+        """Links to the contexts of messages."""
+        for text in batch.parents:
+            parsed = parse_traceparent(text)
+            if parsed is not None:
+                trace, span, flags = parsed
+                context = self._api.SpanContext(
+                    trace, span, is_remote=True, trace_flags=self._api.TraceFlags(flags)
+                )
+                yield self._api.Link(context)
 
     def _read(
         self, batch: FinishedBatch, context: Context, common: Attributes

@@ -174,7 +174,6 @@ class PartitionReceiver:
                     if not claimed:
                         self._log.claim(self._plan.writer, self._plan.instance)
                         claimed = True
-                    self._hold()
                     self._session()
                     failures = 0
                 except StreamError as error:
@@ -225,6 +224,8 @@ class PartitionReceiver:
             acknowledger.acknowledge,
         )
         try:
+            if not self._waited(queue):
+                return
             # The last receiver may have ended between commit and acknowledgement.
             acknowledger.acknowledge(queue.position)
             reader, at = self._reader(source, queue)
@@ -238,13 +239,22 @@ class PartitionReceiver:
         finally:
             queue.close()
 
-    def _hold(self) -> None:
-        """Wait while the spool is paused. The queue commits what was received."""
-        pause = self._control.pause
-        if pause is not None:
+    def _waited(self, queue: PartitionQueue) -> bool:
+        """Wait while the spool is paused; False when the stop is set.
+
+        The queue commits what was received.
+
+        Raises:
+            StreamError: The error that ended the queue.
+        """
+        while not self._stop.is_set() and (pause := self._control.pause) is not None:
+            if queue.error is not None:
+                raise queue.error
             self.statistics.enter("paused", str(pause))
-            self._control.wait(self._stop)
-            self.statistics.enter("waiting")
+            self._stop.wait(_TURN)
+            if self._control.pause is None:
+                self.statistics.enter("waiting")
+        return not self._stop.is_set()
 
     def _reader(self, source: Source, queue: PartitionQueue) -> tuple[Reader, int]:
         info, stored = source.metadata.info(self.partition), queue.position
@@ -262,8 +272,7 @@ class PartitionReceiver:
         return reader, stored[self.partition]
 
     def _pump(self, reader: Reader, at: int, queue: PartitionQueue) -> None:
-        while not self._stop.is_set():
-            self._hold()
+        while self._waited(queue):
             batch = reader.fetch(at, timeout=_TURN)
             for loss in batch.losses:
                 self._lose(loss)

@@ -32,6 +32,7 @@ from streamfactory.wiring.metrics.batches import (
     batches,
     ranges_between,
 )
+from streamfactory.wiring.metrics.traceparents import Traceparents
 from streamfactory.wiring.receiving.limits import PartitionLimits
 from streamfactory.wiring.spool.rows import to_stored
 
@@ -309,6 +310,9 @@ class PartitionQueue:
         position = self.position
         assert position is not None
         if batches.watched:
+            parents = Traceparents()
+            for item in items:
+                parents.add(item.rows)
             batches.report(
                 FinishedBatch(
                     "spool",
@@ -322,6 +326,7 @@ class PartitionQueue:
                     self._epoch,
                     rows,
                     writer_id=plan.writer,
+                    parents=parents.take(),
                 )
             )
         self._acknowledge(position)
