@@ -19,7 +19,7 @@ from confluent_kafka import (
 )
 
 from streamfactory.backends.kafka.clients import Watch, brokers, refused
-from streamfactory.backends.kafka.columns import CHUNK
+from streamfactory.backends.kafka.columns import CHUNK, next_chunk
 from streamfactory.backends.kafka.committed import committed_places
 from streamfactory.backends.kafka.errors import failure, is_passing, retried
 from streamfactory.backends.kafka.group_rows import ConsumedRowsByPartition
@@ -325,7 +325,8 @@ class KafkaGroupMember(StreamLevelConsumer):
             over = rows.rows >= limits.max_rows or rows.size >= limits.max_bytes
             if not full or over or rows.errors:
                 break
-            wanted, wait = min(CHUNK, limits.max_rows - rows.rows), _LINGER
+            chunk = next_chunk(rows.rows, rows.size, limits.max_bytes)
+            wanted, wait = min(chunk, limits.max_rows - rows.rows), _LINGER
 
     def _new_rows(self, client: Consumer) -> GroupRows:
         if self._queue is None:
