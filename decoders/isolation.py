@@ -204,8 +204,3 @@ def varint(number: int) -> bytes:
         found.append(number & 0x7F | 0x80)
         number >>= 7
     return bytes([*found, number])
-
-
-def is_panic(error: BaseException) -> bool:
-    """Whether a Rust library panicked; PyO3 raises that as a `BaseException`."""
-    return type(error).__name__ == "PanicException"

@@ -1,6 +1,20 @@
-"""Texts of errors that other libraries raise, for the messages of our own errors."""
+"""Errors that other libraries raise: which ones are errors, and their texts."""
 
 from __future__ import annotations
+
+
+def is_failure(error: BaseException) -> bool:
+    """Whether an exception reports an error, rather than an exit or an interrupt.
+
+    PyO3 raises the panic of a library in Rust as a `BaseException`, of a class that
+    each library has for itself.
+    """
+    return isinstance(error, Exception) or is_panic(error)
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether a library in Rust panicked."""
+    return type(error).__name__ == "PanicException"
 
 
 def first_line(error: BaseException, most: int = 500) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamfactory.spi.errors import Problem
-from streamfactory.spi.masking import MASK, mask_value, userinfo_secrets
+from streamfactory.spi.masking import MASK, mask_secrets, mask_value, userinfo_secrets
 from streamfactory.spi.references import (
     has_reference,
     is_reference,
@@ -149,9 +149,7 @@ class StreamConfig(Mapping[str, Any]):
         """
         # The text may contain the `repr` of a secret, with its escapes.
         found = {form for s in self._secrets() for form in (s, repr(s)[1:-1])}
-        for secret in sorted(found, key=len, reverse=True):
-            text = text.replace(secret, MASK)
-        return text
+        return mask_secrets(text, found)
 
     def digest(self) -> str:
         """Return a digest: equal for equal settings, across processes.

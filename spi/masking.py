@@ -7,13 +7,16 @@ whose credentials are masked wherever the value is shown.
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 MASK: Final = "***"
+_BEGINNING: Final = 16
+"""Characters by which the beginning of a secret is recognised."""
 
 # Either as in RFC 3986, up to the last @ of the authority; or with a password that
 # contains a slash, as S3 keys do: `user:` followed by something that is not a port.
@@ -43,6 +46,30 @@ def mask_value(text: str) -> str:
     Also masks ``user:password@host`` without URL.
     """
     return _BARE.sub(_masked, mask_userinfo(text))
+
+
+def mask_secrets(text: str, secrets: Iterable[str]) -> str:
+    """Return ``text`` with secrets masked, also where only a beginning is shown.
+
+    Messages quote long values up to some length.
+    """
+    known = sorted(secrets, key=len, reverse=True)
+    for secret in known:
+        text = text.replace(secret, MASK)
+    for secret in known:
+        if len(secret) > _BEGINNING:
+            text = _without_beginnings(text, secret)
+    return text
+
+
+def _without_beginnings(text: str, secret: str) -> str:
+    head, at = secret[:_BEGINNING], 0
+    while (at := text.find(head, at)) >= 0:
+        pairs = zip(secret, text[at : at + len(secret)], strict=False)
+        shown = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        text = f"{text[:at]}{MASK}{text[at + shown :]}"
+        at += len(MASK)
+    return text
 
 
 def userinfo_secrets(text: str) -> Iterator[str]:

@@ -47,7 +47,7 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 TOPIC = "script"
 PARTITION_0 = Partition(TOPIC, 0)
 
-Step = Fetched | Exception | Callable[[int, int | None, FetchLimits], Fetched]
+Step = Fetched | BaseException | Callable[[int, int | None, FetchLimits], Fetched]
 
 
 def ids(*numbers: int) -> pa.RecordBatch:
@@ -153,7 +153,7 @@ class Author:
                 Fetched(None, start) if always is None else always(start, end, limits)
             )
         step = self.steps.popleft()
-        if isinstance(step, Exception):
+        if isinstance(step, BaseException):
             raise step
         return step if isinstance(step, Fetched) else step(start, end, limits)
 

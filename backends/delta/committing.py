@@ -40,7 +40,7 @@ from streamfactory.spi import (
     StorageFailed,
     StreamError,
 )
-from streamfactory.spi.causes import first_line
+from streamfactory.spi.causes import first_line, is_failure
 from streamfactory.tables import Commit, Piece, TableFiles, client_options
 from streamfactory.tables.errors import failure_kind
 from streamfactory.tables.form import Names, form_of, properties_of
@@ -329,7 +329,11 @@ class WritableDeltaTable(WritableTable):
         try:
             table = deltalake.DeltaTable(path, version, storage_options=options)
             table.create_checkpoint()
-        except Exception as error:  # its classes are many, and say little
+        except BaseException as error:  # its classes are many, and say little
+            if not is_failure(
+                error
+            ):  # a child panics where its parent used the library
+                raise
             what = f"{what}: {first_line(error)}"
             raise (failure_kind(error) or StorageFailed)(what) from error
 

@@ -83,11 +83,12 @@ class State:
         self.feed = configuration.get(FEED, "false").lower() == "true"
         self.schema = _schema(version, metadata.schema, mapped=mode != "none")
         """With what identifies columns."""
-        unknown = [n for n in metadata.partitioned if n not in self.schema.names]
+        fields = {field.name: field for field in self.schema}
+        unknown = [name for name in metadata.partitioned if name not in fields]
         if unknown:
             what = f"partition column {unknown[0]!r} is not in its schema"
             raise damaged(version, what)
-        self._partitioned = [self.schema.field(name) for name in metadata.partitioned]
+        self._partitioned = [fields[name] for name in metadata.partitioned]
 
     def constants(
         self, version: int, values: Mapping[str, str | None]

@@ -34,6 +34,9 @@ def connect(config: StreamConfig) -> Connection:
         config["connection.timeout.millis"] / 1000,
         config["upload.timeout.millis"] / 1000,
         lambda: _credentials(config),
+        (config["tls.certificate"], config["tls.key"])
+        if "tls.certificate" in config
+        else None,
     )
 
 

@@ -57,6 +57,19 @@ class Polled:
     """An error after the rows."""
 
 
+def next_chunk(rows: int, size: int, most: int) -> int:
+    """How many messages to poll next, if they are as long as those before.
+
+    The client makes objects of all messages, with their headers, that it returns.
+
+    Args:
+        rows: Number of those before.
+        size: Their bytes.
+        most: Bytes of a batch.
+    """
+    return max(1, min(CHUNK, (most - size) * rows // max(1, size)))
+
+
 class PolledRows(ABC):
     """The rows of one batch, of the partition to which a client is assigned."""
 
@@ -207,17 +220,19 @@ class ConsumedRows(PolledRows):
         return Polled(received, len(messages), end, error)
 
     def drain(self, most: int, release: Callable[[], None]) -> None:
-        queued, size = [], 0
+        queued, count, size = [], 0, 0
         while max(size, self.size) < most:
-            messages = self._consumer.consume(CHUNK, 0)
+            wanted = next_chunk(max(count, self.rows), max(size, self.size), most)
+            messages = self._consumer.consume(wanted, 0)
             if any(map(Message.error, messages)):
                 break  # messages after an event are fetched again
             if messages and self._columns.wants_headers:
                 self._columns.add(messages)  # only columns have the size of headers
             elif messages:
                 queued.append(messages)
+                count += len(messages)
                 size += sum(map(len, messages))
-            if len(messages) < CHUNK:
+            if len(messages) < wanted:
                 break
         release()
         for messages in queued:

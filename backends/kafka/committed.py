@@ -11,21 +11,20 @@ from typing import TYPE_CHECKING, Final
 from confluent_kafka import TopicPartition
 
 if TYPE_CHECKING:
-    from streamfactory.spi import Partition
+    from streamfactory.spi import Position
 
 _TOPIC_ID: Final = "topic-id="
 """Beginning of the metadata of a committed offset."""
 
 
-def committed_place(
-    partition: Partition, offset: int, incarnation: str | None
-) -> TopicPartition:
-    """An offset to commit, with the id of its topic."""
-    if incarnation is None:
-        return TopicPartition(partition.topic, partition.id, offset)
-    return TopicPartition(
-        partition.topic, partition.id, offset, f"{_TOPIC_ID}{incarnation}"
-    )
+def committed_places(position: Position) -> list[TopicPartition]:
+    """Offsets to commit, each with the id of its topic."""
+    found = []
+    for partition, offset in position.items():
+        incarnation = position.incarnations.get(partition)
+        text = "" if incarnation is None else f"{_TOPIC_ID}{incarnation}"
+        found.append(TopicPartition(partition.topic, partition.id, offset, text))
+    return found
 
 
 def committed_incarnation(place: TopicPartition) -> str | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from streamfactory.backends.kafka.clients import Watch, brokers, refused
-from streamfactory.backends.kafka.committed import committed_place
+from streamfactory.backends.kafka.committed import committed_places
 from streamfactory.backends.kafka.errors import failure
 from streamfactory.backends.kafka.group_settings import member_settings
 from streamfactory.spi import Partition, StreamTimeout
@@ -126,10 +126,7 @@ class _Change:
         self._assigned = {_partition(place) for place in given}
 
     def _commit(self, position: Position) -> bool:
-        places = [
-            committed_place(p, offset, position.incarnations.get(p))
-            for p, offset in position.items()
-        ]
+        places = committed_places(position)
         try:
             done = self._client.commit(offsets=places, asynchronous=False)
         except KafkaException as error:

@@ -29,6 +29,8 @@ class PlannedStarts:
     incarnations: dict[Partition, str] = field(default_factory=dict)
     places: list[TopicPartition] = field(default_factory=list)
     """To be assigned."""
+    passed: set[Partition] = field(default_factory=set)
+    """Partitions without a commit that start at their latest offset."""
     recreated: dict[Partition, IncarnationChanged] = field(default_factory=dict)
     """Partitions whose committed offset is of a topic that was deleted. They are
     assigned at their latest offset, until the framework decides."""
@@ -126,5 +128,6 @@ def _plan(
         at, start = info.earliest, OFFSET_BEGINNING
     else:
         at, start = latest, latest
+        planned.passed.add(partition)
     planned.offsets[partition] = at
     planned.places.append(TopicPartition(partition.topic, partition.id, start))

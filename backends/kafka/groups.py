@@ -6,6 +6,7 @@ only by `commit`.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
@@ -18,8 +19,8 @@ from confluent_kafka import (
 )
 
 from streamfactory.backends.kafka.clients import Watch, brokers, refused
-from streamfactory.backends.kafka.columns import CHUNK
-from streamfactory.backends.kafka.committed import committed_place
+from streamfactory.backends.kafka.columns import CHUNK, next_chunk
+from streamfactory.backends.kafka.committed import committed_places
 from streamfactory.backends.kafka.errors import failure, is_passing, retried
 from streamfactory.backends.kafka.group_rows import ConsumedRowsByPartition
 from streamfactory.backends.kafka.group_settings import (
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
         Reported,
     )
     from streamfactory.spi import StreamConfig
+
+log = logging.getLogger("streamfactory")
 
 _SLICE: Final = 0.2
 _JOINING: Final = 0.1
@@ -166,10 +169,7 @@ class KafkaGroupMember(StreamLevelConsumer):
         while self._client is not None:
             # What was assigned again is read from the last commit.
             left -= self._taken
-            places = [
-                committed_place(p, position[p], position.incarnations.get(p))
-                for p in left
-            ]
+            places = committed_places(position.only(left))
             error = self._saved(self._client, places) if places else None
             if error is None:
                 self._committed = position.only(left)
@@ -251,6 +251,18 @@ class KafkaGroupMember(StreamLevelConsumer):
         self._mine |= set(partitions)
         self._starts = self._starts.merge(planned.position)
         self._recreated |= planned.recreated
+        self._save_starts(client, planned.position.only(planned.passed))
+
+    def _save_starts(self, client: Consumer, starts: Position) -> None:
+        """Commit where partitions start that no member has read before.
+
+        Otherwise the next owner, if this member ends before it commits, would pass what
+        came since. Best effort: `commit` stores them too.
+        """
+        places = committed_places(starts)
+        error = self._saved(client, places) if places else None
+        if error is not None:
+            log.info("starts of group %r were not committed: %s", self._group, error)
 
     def _assign(
         self,
@@ -313,7 +325,8 @@ class KafkaGroupMember(StreamLevelConsumer):
             over = rows.rows >= limits.max_rows or rows.size >= limits.max_bytes
             if not full or over or rows.errors:
                 break
-            wanted, wait = min(CHUNK, limits.max_rows - rows.rows), _LINGER
+            chunk = next_chunk(rows.rows, rows.size, limits.max_bytes)
+            wanted, wait = min(chunk, limits.max_rows - rows.rows), _LINGER
 
     def _new_rows(self, client: Consumer) -> GroupRows:
         if self._queue is None:

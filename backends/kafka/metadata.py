@@ -27,7 +27,7 @@ from streamfactory.backends.kafka.clients import (
     Watch,
     isolation,
 )
-from streamfactory.backends.kafka.committed import committed_place
+from streamfactory.backends.kafka.committed import committed_places
 from streamfactory.backends.kafka.errors import failure
 from streamfactory.backends.kafka.group_changes import replace_offsets
 from streamfactory.spi import (
@@ -170,10 +170,7 @@ class KafkaMetadata(MetadataProvider):
         return [partition for partition in existing if partition.id in self._ids]
 
     def publish_position(self, group: str, position: Position) -> None:
-        offsets = [
-            committed_place(partition, offset, position.incarnations.get(partition))
-            for partition, offset in position.items()
-        ]
+        offsets = committed_places(position)
         wanted = [ConsumerGroupTopicPartitions(group, offsets)]
         doing = f"offsets of group {group!r} cannot be committed"
 

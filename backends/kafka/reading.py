@@ -10,8 +10,8 @@ from confluent_kafka import KafkaException
 from streamfactory.backends.kafka.client_pool import ClientPool
 from streamfactory.backends.kafka.clients import brokers
 from streamfactory.backends.kafka.columns import (
-    CHUNK,
     Kept,
+    next_chunk,
     payload_size,
 )
 from streamfactory.backends.kafka.errors import failure
@@ -151,7 +151,8 @@ class KafkaConsumer(PartitionLevelConsumer):
                 return rows
             # A reader of several partitions asks each without waiting: the timeout ends
             # the wait for the first message, not the reading of those that are queued.
-            wanted, patience = min(CHUNK, left), min(_LINGER, max(0.0, until - now))
+            chunk = next_chunk(rows.rows, rows.size, most_bytes)
+            wanted, patience = min(chunk, left), min(_LINGER, max(0.0, until - now))
 
     def _note(self, client: Client, polled: Polled, next_offset: int) -> None:
         """Move the position to what was polled."""

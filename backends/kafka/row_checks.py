@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -76,15 +77,14 @@ class RowChecks:
     ) -> None:
         if self._limit is None:
             return
-        columns = (rows.column(name) for name in ("key", "value"))
-        key, value = (pc.binary_length(c).fill_null(0) for c in columns)
-        lengths = pc.add(key, value)
+        lengths = _lengths(rows)
         longest = pc.max(lengths).as_py() or 0
         if longest <= self._limit:
             return
         row = before + pc.index(lengths, longest).as_py()
         msg = f"row {row} for topic {self._topic!r} has a message of {longest} "
-        msg += f"bytes, max.message.bytes of the topic is {self._limit}"
+        msg += "bytes with key and headers, max.message.bytes of the topic is "
+        msg += str(self._limit)
         remedy = "increase the topic's max.message.bytes, or write smaller messages"
         raise MessageTooLarge(msg, partition=where, remedy=remedy)
 
@@ -157,3 +157,18 @@ class RowChecks:
         msg += "NUL character, where the Kafka client would end the name"
         remedy = "write header names without NUL characters"
         raise SchemaMismatch(msg, partition=where, remedy=remedy)
+
+
+def _lengths(rows: pa.RecordBatch) -> pa.Array:
+    """Bytes of the key, the value and the headers of each row."""
+    columns = (rows.column(name) for name in ("key", "value"))
+    key, value = (pc.binary_length(c).fill_null(0) for c in columns)
+    headers = rows.column("headers")
+    if headers.null_count == len(headers):
+        return pc.add(key, value)
+    pairs = headers.flatten()
+    parts = (pc.binary_length(pairs.field(n)).fill_null(0) for n in ("key", "value"))
+    within = np.bincount(
+        pc.list_parent_indices(headers), pc.add(*parts), minlength=len(headers)
+    )
+    return pc.add(pc.add(key, value), pa.array(within.astype(np.int64)))

@@ -140,7 +140,14 @@ class PythonSender(MessageSender):
 
 
 def refusal(error: KafkaException, topic: str, partition: int, size: int) -> Refusal:
-    """The error for a message of ``size`` bytes that the client or a broker refused."""
+    """The error for a message that the client or a broker refused.
+
+    Args:
+        error: Of the client.
+        topic: Of the message.
+        partition: Of the message.
+        size: Bytes of its value.
+    """
     code = code_of(error)
     if code in (KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD):
         place = Partition(topic, partition)
@@ -149,7 +156,8 @@ def refusal(error: KafkaException, topic: str, partition: int, size: int) -> Ref
         return refused.at(partition=place)
     if code != KafkaError.MSG_SIZE_TOO_LARGE:
         return error
-    msg = f"a message of {size} bytes exceeds max.message.bytes of the topic"
+    msg = f"a message exceeds max.message.bytes of the topic with its value of {size} "
+    msg += "bytes, its key and its headers"
     remedy = "increase the topic's max.message.bytes, or write smaller messages"
     return MessageTooLarge(msg, partition=Partition(topic, partition), remedy=remedy)
 

@@ -17,6 +17,7 @@ from streamfactory.decoders.avro.scanning import suspects
 from streamfactory.decoders.avro.schemas import Node, same
 from streamfactory.decoders.avro.wire import raw, wire
 from streamfactory.decoders.columns.messages import joined
+from streamfactory.spi.causes import is_panic
 from streamfactory.spi.decoder import find_lookalikes
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ class _Columns:
         except ValueError:
             return None
         except BaseException as error:
-            if isolation.is_panic(error):
+            if is_panic(error):
                 return None
             raise
         rows = found.column(0).values

@@ -12,8 +12,8 @@ from streamfactory.decoders.avro.columns import to_wire
 from streamfactory.decoders.avro.rows import writer
 from streamfactory.decoders.avro.wire import wire
 from streamfactory.decoders.columns.writing import fitted
-from streamfactory.decoders.isolation import is_panic
 from streamfactory.spi import SchemaMismatch
+from streamfactory.spi.causes import is_failure
 
 if TYPE_CHECKING:
     from streamfactory.decoders.avro.schemas import Node
@@ -130,7 +130,7 @@ class AvroBatchEncoder:
         try:
             parts = pyruhvro.serialize_record_batch(batch, self._wire, 1)
         except BaseException as error:
-            if not is_panic(error) and not isinstance(error, Exception):
+            if not is_failure(error):
                 raise
             msg = "rows cannot be encoded as Avro with this schema"
             raise SchemaMismatch(msg) from error

@@ -22,6 +22,7 @@ from streamfactory.decoders.protobuf.types import (
     holds_time,
     times_are_right,
 )
+from streamfactory.spi.causes import is_failure
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
@@ -50,7 +51,7 @@ def library(message: Descriptor, schema: pa.Schema, *, text: bool) -> Any:
         found = handler_of(message, text=text)
         return found if found.schema().equals(schema) else None
     except BaseException as error:
-        if not isinstance(error, Exception) and not isolation.is_panic(error):
+        if not is_failure(error):
             raise
         return None
 
@@ -131,7 +132,7 @@ class ProtobufBatchDecoder:
             rows = self._handler.array_to_record_batch(given)
             merged = np.flatnonzero(odd | self._merged.after(rows))
         except BaseException as error:
-            if isinstance(error, Exception) or isolation.is_panic(error):
+            if is_failure(error):
                 return _MALFORMED
             raise
         if len(merged):

@@ -11,10 +11,10 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import FieldDescriptor as Field
 
 from streamfactory.decoders.columns.writing import fitted
-from streamfactory.decoders.isolation import is_panic
 from streamfactory.decoders.protobuf.decoding import library
 from streamfactory.decoders.protobuf.types import Types, times_are_right
 from streamfactory.spi import SchemaMismatch
+from streamfactory.spi.causes import is_failure
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
@@ -56,7 +56,7 @@ class ProtobufBatchEncoder:
         try:
             return self._handler.record_batch_to_array(rows).cast(pa.binary())
         except BaseException as error:
-            if isinstance(error, Exception) or is_panic(error):
+            if is_failure(error):
                 msg = f"rows cannot be encoded as {self._message.full_name!r}"
                 raise SchemaMismatch(msg) from error
             raise

@@ -6,8 +6,10 @@ import os
 import random
 import re
 import socket
+import ssl
+import threading
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -22,6 +24,7 @@ from streamfactory.spi import ConfigError, ConnectionFailed, NotAuthorized, Stre
 from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from streamfactory.wiring.serving.process import ServerProcess
@@ -231,9 +234,7 @@ def test_a_client_with_a_wrong_file_or_token_is_a_configuration_error(
         "stream.flight.location": "grpc+tls://127.0.0.1:1",
         "stream.flight.topic.name": "clicks",
     }
-    properties |= {
-        f"stream.flight.{key.replace('_', '.')}": value for key, value in names.items()
-    }
+    properties |= prefixed(names)
     with pytest.raises(ConfigError, match=message):
         read(properties)
 
@@ -252,11 +253,76 @@ def test_mutual_tls_refuses_unknown_clients(certificates: Path) -> None:
         with open_sink(properties) as sink:
             sink.put(ROWS, writer_id="w", epoch=0)
         assert read(properties) == 3
-        for name in (None, "stranger"):
-            given = {**tls(certificates, name), "connection_timeout_millis": "2000"}
-            # The client does not learn why the server closes the connection.
-            with pytest.raises(ConnectionFailed, match=r"stream\.flight\.tls"):
+        for name, message in (
+            (None, "requires a certificate of the client.* set stream"),
+            ("stranger", "does not accept the certificate of the client"),
+        ):
+            given = tls(certificates, name)
+            with pytest.raises(NotAuthorized, match=message) as caught:
                 read(stream(server, "clicks", **given))
+            assert caught.value.attempts is None
+
+
+@pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
+@pytest.mark.parametrize("name", [None, "stranger"])
+def test_servers_that_answer_a_certificate_with_an_alert_refuse_clients_at_once(
+    certificates: Path, name: str | None, version: str
+) -> None:
+    context = server_context(certificates, version)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(certificates / "ca.pem")
+    with closing_peer(context) as properties, pytest.raises(NotAuthorized):
+        read(properties | prefixed(tls(certificates, name)))
+
+
+@pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3", None])
+def test_server_that_closes_each_connection_does_not_refuse_the_certificate(
+    certificates: Path, version: str | None
+) -> None:
+    """As a proxy does whose server is down."""
+    context = None if version is None else server_context(certificates, version)
+    with closing_peer(context) as properties:
+        given = {**tls(certificates, "client"), "connection_timeout_millis": "500"}
+        with pytest.raises(ConnectionFailed):
+            read(properties | prefixed(given))
+
+
+def prefixed(given: dict[str, str]) -> dict[str, str]:
+    return {f"stream.flight.{k.replace('_', '.')}": v for k, v in given.items()}
+
+
+def server_context(folder: Path, version: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "server.pem", folder / "server.key")
+    context.set_alpn_protocols(["h2"])
+    context.maximum_version = ssl.TLSVersion[version]
+    return context
+
+
+@contextmanager
+def closing_peer(context: ssl.SSLContext | None) -> Iterator[dict[str, str]]:
+    """A server that closes each connection, after the handshake where it has TLS."""
+
+    def run() -> None:
+        while True:
+            try:
+                one, _ = listener.accept()
+            except OSError:  # closed at the end
+                return
+            with one, suppress(OSError):
+                if context is not None:
+                    context.wrap_socket(one, server_side=True).close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=run)
+        thread.start()
+        yield {
+            "streamType": "flight",
+            "stream.flight.location": f"grpc+tls://127.0.0.1:{listener.getsockname()[1]}",
+            "stream.flight.topic.name": "clicks",
+        }
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join()
 
 
 def test_more_calls_than_allowed_are_refused(tmp_path: Path) -> None:

@@ -192,6 +192,23 @@ def test_partitions_that_come_later_are_read_from_their_earliest(
     ]
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_what_came_after_a_member_that_committed_nothing_is_not_passed(
+    topics: Topics, group: Group, protocol: str
+) -> None:
+    topic = topics.create()
+    topics.send(topic, [b"passed"] * 3)
+    options = {"startingOffsets": "latest", PROTOCOL: protocol}
+    with group.member(topic, options) as first:
+        deadline = time.monotonic() + PATIENCE
+        while group.committed() != {0: 3}:  # where the group has started
+            assert time.monotonic() < deadline
+            assert first.next_batch(0.2) is None
+    topics.send(topic, [b"v"] * 2)
+    with group.member(topic, options) as second:
+        assert take([second], 2) == [(0, 3), (0, 4)]
+
+
 def test_a_checkpoint_goes_beyond_markers_of_transactions(
     topics: Topics, topic: str, group: Group
 ) -> None:

@@ -13,6 +13,7 @@ from tests.kafka.conftest import stream_of
 from tests.kafka.streams import opened
 
 import streamfactory
+from streamfactory.arrowlog import message_schema
 from streamfactory.backends.kafka.errors import is_final
 from streamfactory.backends.kafka.groups import KafkaGroupMember
 from streamfactory.backends.kafka.row_checks import RowChecks
@@ -20,6 +21,7 @@ from streamfactory.backends.kafka.sending import refusal
 from streamfactory.spi import (
     CheckpointFailed,
     FetchLimits,
+    MessageTooLarge,
     Partition,
     Position,
     SchemaMismatch,
@@ -83,6 +85,23 @@ def test_a_time_that_only_the_broker_refuses_fails_at_once(
     assert time.monotonic() - begun < SOON
     assert "message.timestamp.after.max.ms" in str(caught.value)
     assert caught.value.partition == Partition(topic, 0)
+
+
+@pytest.mark.parametrize("part", ["key", "value", "headers"])
+def test_all_bytes_of_a_row_count_to_the_limit_of_its_topic(part: str) -> None:
+    checks = RowChecks("t", {"max.message.bytes": "2000"}, lengths=True)
+    small, large = bytes(10), bytes(1990)
+    columns: dict[str, list[Any]] = {
+        "key": [small, None, small],
+        "value": [small, small, None],
+        "timestamp": [None, None, None],
+        "headers": [[("h", small), ("i", None)], None, [("h", small)]],
+    }
+    checks(pa.record_batch(columns, schema=message_schema()), 0)
+    columns[part][2] = [("h", large), ("i", small)] if part == "headers" else large
+    with pytest.raises(MessageTooLarge, match=r"row 5 .* message of 20") as caught:
+        checks(pa.record_batch(columns, schema=message_schema()), 0)
+    assert caught.value.partition == Partition("t", 0)
 
 
 def test_a_row_without_key_is_refused_by_a_compacted_topic(topics: Topics) -> None:

@@ -351,7 +351,7 @@ def test_a_message_too_long_for_the_topic_names_its_row(
         pytest.raises(MessageTooLarge) as caught,
     ):
         sink.put(table, writer_id="w")
-    said = f"row 1 for topic {topic!r} has a message of 3000 bytes, "
+    said = f"row 1 for topic {topic!r} has a message of 3000 bytes with key and "
     assert said in str(caught.value)
     assert "max.message.bytes of the topic is 2000" in str(caught.value)
     assert values(kafka, topic) == []

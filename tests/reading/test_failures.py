@@ -248,6 +248,20 @@ def test_foreign_exceptions_are_translated(
     assert (caught.value.partition, caught.value.offset) == (PARTITION_0, 7)
 
 
+class PanicException(BaseException):
+    """As a library in Rust raises it."""
+
+
+def test_panics_of_libraries_are_translated_and_interrupts_are_not(
+    reader_of: Readers,
+) -> None:
+    with pytest.raises(UntranslatedError, match="raised PanicException: no runtime"):
+        reader_of(Author(PanicException("no runtime"))).fetch(0)
+    for ends in (KeyboardInterrupt(), SystemExit(1)):
+        with pytest.raises(type(ends)):
+            reader_of(Author(ends)).fetch(0)
+
+
 def test_factory_that_fails_foreignly_is_translated(reader_of: Readers) -> None:
     author = Author()
 

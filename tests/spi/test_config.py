@@ -14,6 +14,7 @@ import pytest
 
 from streamfactory.spi import ConfigError, StreamConfig
 from streamfactory.spi.config import Setting
+from streamfactory.spi.masking import mask_secrets
 from streamfactory.spi.references import (
     has_reference,
     is_reference,
@@ -90,6 +91,15 @@ def test_secrets_are_resolved_when_they_are_asked_for(
 def test_masking_takes_every_secret_out_of_a_text(config: StreamConfig) -> None:
     wild = f"refused {PLANTED}-file for {PLANTED!r} and {PLANTED}"
     assert config.mask(wild) == "refused *** for '***' and ***"
+
+
+@pytest.mark.parametrize("shown", [16, 17, 30, 99])
+def test_masking_takes_the_beginning_of_a_secret_that_was_cut(shown: int) -> None:
+    secret = "planted-" * 12
+    text = f"{secret[:shown]!r} is no number, nor is {secret[:shown]}..., nor planted"
+    assert (
+        mask_secrets(text, [secret]) == "'***' is no number, nor is ***..., nor planted"
+    )
 
 
 def test_masking_continues_if_a_secret_cannot_be_resolved(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -300,3 +301,20 @@ def test_an_absurd_checkpoint_interval_fails_no_commit(path: Path) -> None:
     with sink_of(path) as sink:
         sink.put({"id": [1]})
     assert ids(path) == [1]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
+def test_a_commit_after_a_fork_is_there_without_its_checkpoint(path: Path) -> None:
+    """The library of checkpoints panics in a child of a process that has used it."""
+    configuration = {"delta.checkpointInterval": "1"}
+    DeltaTable.create(str(path), ID, configuration=configuration)
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException), sink_of(path) as sink:
+            sink.put({"id": [1]})
+            os._exit(0)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert ids(path) == [1]
+    assert not [*(path / "_delta_log").glob("*.checkpoint.parquet")]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from streamfactory.spi import ConfigError, Option, Problem, StreamConfig
 from streamfactory.spi.config import Setting
-from streamfactory.spi.masking import MASK, mask_value, userinfo_secrets
+from streamfactory.spi.masking import MASK, mask_secrets, mask_value, userinfo_secrets
 from streamfactory.spi.references import has_reference, malformed, resolve
 from streamfactory.wiring.core.anchoring import anchored, within
 from streamfactory.wiring.core.nearest import LIKELY, nearest
@@ -194,9 +194,7 @@ def _parse(
         shown = text if has_reference(text) else clip(resolved)
         near = nearest(resolved.lower(), option.type.schema.get("enum", ()))
         hint = f"did you mean {near}?" if near else None
-        reason = str(error)
-        for secret in userinfo_secrets(resolved):
-            reason = reason.replace(secret, MASK)
+        reason = mask_secrets(str(error), userinfo_secrets(resolved))
         hint = hint if resolved.strip() else _NO_UNSETTING
         yield Problem(key, f"{shown} {reason}", origin, hint)
         return

@@ -23,6 +23,7 @@ from streamfactory.spi import (
     UntranslatedError,
 )
 from streamfactory.spi.backoff import Backoff
+from streamfactory.spi.causes import is_failure
 from streamfactory.wiring.core.bounded import interruptible
 from streamfactory.wiring.core.shown import all_of
 
@@ -196,7 +197,7 @@ class Guard:
 
     def translate(
         self,
-        error: Exception,
+        error: BaseException,
         *,
         partition: Partition | None = None,
         offset: int | None = None,
@@ -239,7 +240,9 @@ class Guard:
         while True:
             try:
                 answer = self._made(operation, function)
-            except Exception as error:
+            except BaseException as error:
+                if not is_failure(error):
+                    raise
                 found = self.translate(error, partition=partition)
                 failures += 1
                 pause = self._policy.pause(failures)
@@ -271,7 +274,9 @@ class Guard:
         """
         try:
             yield
-        except Exception as error:
+        except BaseException as error:
+            if not is_failure(error):
+                raise
             found = self.translate(error, partition=partition, offset=offset)
             if found is error:
                 raise

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from streamfactory.spi.masking import MASK, mask_value
+from streamfactory.spi.masking import mask_secrets, mask_value
 from streamfactory.spi.references import has_reference, values_to_mask
 
 if TYPE_CHECKING:
@@ -45,12 +45,9 @@ def masked_problems(problems: Iterable[Problem], texts: Iterable[str]) -> list[P
     found = set[str]().union(
         *(values_to_mask(text) for text in texts if has_reference(text))
     )
-    values = sorted(found, key=len, reverse=True)
 
     def mask(text: str) -> str:
-        for value in values:
-            text = text.replace(value, MASK)
-        return text
+        return mask_secrets(text, found)
 
     return [
         replace(

@@ -108,7 +108,7 @@ class Producer:
         """Call the backend once, for operations that are not idempotent."""
         try:
             return function(*args)
-        except Exception:
+        except BaseException:
             # Not around the call: a generator costs as much as a small write.
             with self.guard.border():
                 raise

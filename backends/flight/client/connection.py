@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow.flight as fl
 
+from streamfactory.backends.flight.client.handshake import refuses_certificate
 from streamfactory.backends.flight.client.watchdog import Watchdog
 from streamfactory.backends.flight.options import TLS
 from streamfactory.backends.flight.protocol.codec import decode, encode
@@ -41,8 +42,7 @@ _BACKOFF: Final = Backoff(0.1, 1.0)
 _REFUSED: Final = ("certificate verify failed", "Peer name")
 """Causes that a certificate of the server is not accepted."""
 _MISCONFIGURED: Final = ("handshake failed", "Socket closed")
-"""Causes of TLS on one side only, and of a client certificate that is not accepted. A
-server that ends has the second one, too."""
+"""Causes of TLS on one side only, and of a server that ends."""
 _CLOSED: Final = "FlightClient is closed"
 """What a call raises after `close`."""
 
@@ -64,6 +64,7 @@ class Connection:
         upload_timeout: Seconds for the rows of one attempt.
         credentials: Returns TLS arguments of `pyarrow.flight.FlightClient` and the
             headers of every call, which may hold secrets.
+        certificate: The files of the client's certificate and of its key.
     """
 
     def __init__(
@@ -72,12 +73,14 @@ class Connection:
         timeout: float,
         upload_timeout: float,
         credentials: Callable[[], tuple[dict[str, Any], Headers]],
+        certificate: tuple[str, str] | None = None,
     ) -> None:
         self.timeout = timeout
         self.upload_timeout = upload_timeout
         self.watchdog = Watchdog()
         self._locations = list(locations)
         self._credentials = credentials
+        self._certificate = certificate
         self._headers: Headers = []
         self._lock = threading.Lock()
         self._client: fl.FlightClient | None = None
@@ -131,7 +134,8 @@ class Connection:
         Raises:
             ConnectionFailed: transient; no server was reached within the timeout, or
                 the connection broke during the call.
-            NotAuthorized: permanent; the server's certificate is not accepted.
+            NotAuthorized: permanent; one side does not accept the certificate of the
+                other one.
             ClosedError: misuse; closed before, or while waiting for a server.
             StreamError: The server's own error.
         """
@@ -223,11 +227,23 @@ class Connection:
             remedy = "correct stream.flight.tls.ca, or the host of "
             return NotAuthorized(msg, remedy=f"{remedy}stream.flight.location")
         if self.location.startswith(f"{TLS}:"):
+            if refuses_certificate(self.location, cause, self._certificate):
+                return self._refused()
             which = "stream.flight.location, or stream.flight.tls.*"
         else:
             which = f"stream.flight.location ({TLS}:// where the server has TLS)"
         remedy = f"start the server, or correct {which}"
         return ConnectionFailed(f"cannot reach {self.location}: {cause}", remedy=remedy)
+
+    def _refused(self) -> NotAuthorized:
+        """The error of a server that does not accept this client."""
+        if self._certificate is None:
+            msg = f"{self.location} requires a certificate of the client"
+            remedy = "set stream.flight.tls.certificate and stream.flight.tls.key"
+            return NotAuthorized(msg, remedy=remedy)
+        msg = f"{self.location} does not accept the certificate of the client"
+        remedy = "correct stream.flight.tls.certificate and stream.flight.tls.key, or "
+        return NotAuthorized(msg, remedy=f"{remedy}tls.client.ca of the server")
 
 
 def _may_return(error: ConnectionFailed) -> bool:
