@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Final, TypedDict
 
 from streamfactory.engines.row_query import RowQuery
 from streamfactory.spi import ConfigError, envelope_schema
-from streamfactory.transfer.copying import Copy, left_out
+from streamfactory.transfer.conversion import left_out
+from streamfactory.transfer.copying import Copy
+from streamfactory.transfer.skipping import backfill_writer, copy_writer, find_skipped
 from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.controls.control import Control
 from streamfactory.wiring.controls.states import copy_job
 from streamfactory.wiring.core.guard import log
+from streamfactory.wiring.reading.skipped_ranges import SkippedRanges
 from streamfactory.wiring.receiving.embedded import open_source
 from streamfactory.wiring.writing.creating import ensure_topic
 from streamfactory.wiring.writing.cycles import refuse_cycle
@@ -50,6 +53,7 @@ def open_copy(
     faults: tuple[Faults | None, Faults | None] = (None, None),
     sql: str | None = None,
     where: str | None = None,
+    backfill: bool = False,
 ) -> Copy:
     """Open both ends of a copy; the sink's topic exists when this returns.
 
@@ -68,6 +72,7 @@ def open_copy(
         faults: Around the source, and around the sink: the simulator for tests.
         sql: A query over the rows of the source; as of `RowQuery`.
         where: A condition for the rows that are read.
+        backfill: Whether this reads what the copy of the same arguments has skipped.
 
     Raises:
         MisuseError: misuse; the query needs more than a row.
@@ -104,7 +109,13 @@ def open_copy(
         for name in sorted(omitted):
             what = "stream %r: has no place for %s, which the copy leaves out"
             log.warning(what, to.config.name, name)
-        writer_id = writer_id or f"copy/{opened.config.name}/{to.config.name}"
+        writer_id = writer_id or copy_writer(opened.config.name, to.config.name)
+        reading = None
+        if backfill:
+            find = partial(find_skipped, to, writer_id)
+            find()  # refused before anything is read
+            reading = partial(SkippedRanges, opened, find=find)
+            writer_id = backfill_writer(writer_id)
         copy = Copy(
             opened,
             to,
@@ -114,6 +125,7 @@ def open_copy(
             letters=letters,
             query=query,
             control=Control(copy_job(writer_id)),
+            backfill=reading,
         )
         if partitions is None and _follows_source(to.configured):
             partitions = len(opened.metadata.partitions()) or None
