@@ -8,10 +8,11 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.cli.jobs.test_copy import SCHEMA, ids, properties, rows
+from tests.cli.jobs.test_copy import SCHEMA, copied, ids, properties, rows
 
-from streamfactory.spi import OffsetOutOfRange, Partition, Skipped
+from streamfactory.spi import OffsetOutOfRange, Partition, Skipped, WriterFenced
 from streamfactory.transfer.copies import open_copy
+from streamfactory.wiring.writing.epochs import Epochs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
     Command = Callable[..., Outcome]
 
 WRITER = "copy/from/to"
+REPEATED = pytest.mark.repeated(
+    "every commit instead of some",
+    shown_by="tests/cli/jobs/test_skipping.py::"
+    "test_end_of_the_process_around_any_commit_loses_and_repeats_nothing[before-0-4]",
+)
 
 
 @pytest.fixture
@@ -47,7 +53,10 @@ def following(source: Path, sink: Path, until: Callable[[int], bool]) -> Copied:
     """A run that follows until a number of rows."""
     stop = threading.Event()
 
+    deadline = time.monotonic() + 60
+
     def look(number: int) -> None:
+        assert time.monotonic() < deadline
         if until(number):
             stop.set()
 
@@ -245,3 +254,91 @@ def test_commands_show_what_was_skipped_and_read_it(
     unknown = streamfactory("backfill", late, sink, "--writer", "other")
     assert unknown.status == 2
     assert "no copy has committed as writer id 'other'" in unknown.err
+
+
+class Crash(BaseException):
+    """The end of the process, at one commit."""
+
+
+@pytest.mark.parametrize(
+    ("when", "first", "step"),
+    [
+        ("before", 0, 4),
+        ("after", 2, 4),
+        pytest.param("before", 0, 1, marks=REPEATED),
+        pytest.param("after", 0, 1, marks=REPEATED),
+    ],
+)
+def test_end_of_the_process_around_any_commit_loses_and_repeats_nothing(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch, when: str, first: int, step: int
+) -> None:
+    commit, left = Epochs.commit, [0]
+
+    def crashing(epochs: Epochs, position: Position) -> None:
+        left[0] -= 1
+        if left[0] == -1 and when == "before":
+            raise Crash
+        commit(epochs, position)
+        if left[0] == -1:
+            raise Crash
+
+    monkeypatch.setattr(Epochs, "commit", crashing)
+    skipped = 0
+    for number in range(first, 100, step):
+        left[0] = number
+        skipped += skip_and_fill(memory, f"from{number}", f"to{number}")
+        if left[0] >= 0:
+            break
+    # The first run that has fewer commits than that is the last one.
+    assert 8 < number < 40
+    assert skipped > number / step
+
+
+def a_while() -> Callable[[int], bool]:
+    turns = iter(range(2))
+    return lambda number: number >= 20 or next(turns, None) is None
+
+
+def skip_and_fill(memory: Memory, from_: str, to: str) -> int:
+    """Copy and backfill by turns, again after each crash; how many ranges skipped."""
+    memory.create(from_, SCHEMA)
+    memory.create(to, SCHEMA)
+    source = memory.stream(from_, fresh__within__rows="40", batch__rows="20")
+    few = {"realtime__segment__flush__threshold__rows": "20"}
+    sink, written, skipped = memory.stream(to, **few), 0, 0
+    for job in ("copy", "copy", "backfill", "copy", "backfill", "last"):
+        memory.write(from_, rows(*range(written, written + 80)))
+        written += 80
+        while True:
+            try:
+                if job == "backfill":
+                    backfilled(source, sink)
+                elif job == "last":
+                    copied(source, sink, writer_id=WRITER)
+                    backfilled(source, sink)
+                else:
+                    skipped += len(following(source, sink, a_while()).skipped)
+            except Crash:
+                continue
+            break
+    found = Counter(one for part in ids(memory, to) for one in part)
+    assert found == Counter(range(written))
+    return skipped
+
+
+def test_of_two_backfills_the_earlier_one_is_fenced(
+    memory: Memory, late: Path, sink: Path
+) -> None:
+    following(late, sink, lambda n: n == 60)
+    with opened_backfill(late, sink, batch__rows="100") as first:
+        begun, stop = threading.Event(), threading.Event()
+
+        def wait(_: int) -> None:
+            if not begun.is_set():
+                begun.set()
+                assert backfilled(late, sink).rows == 950
+
+        with pytest.raises(WriterFenced):
+            first.run(stop, on_progress=wait)
+    assert begun.is_set()
+    assert each_once(memory, range(1010))
