@@ -71,10 +71,10 @@ _COMMANDS: Final = {
     "schema": _Entry("schema:schema_command", "Show the columns of a stream."),
     "publish": _Entry("publish:publish_command", "Publish files into a stream."),
     "tail": _Entry("tail:tail_command", "Show the rows of a stream as they arrive."),
+    "copy": _Entry("copy:copy_command", "Copy a stream into another one."),
     "backfill": _Entry(
         "backfill:backfill_command", "Copy what a copy skipped to be on time."
     ),
-    "copy": _Entry("copy:copy_command", "Copy a stream into another one."),
     "run": _Entry("run:run_command", "Run pipelines on Spark."),
     "preview": _Entry(
         "preview:preview_command", "Show what a pipeline makes of some rows."

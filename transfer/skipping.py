@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.spi import ConfigError, MisuseError, Position, Sample
+from streamfactory.wiring.controls.states import copy_job
 from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.metrics import vocabulary as v
 from streamfactory.wiring.metrics.registry import registry
@@ -88,7 +89,7 @@ class Skipping:
         self._clock = source.clock
         self._name = source.config.name
         self._freshness = Freshness(source)
-        self._tally = _Tally(writer_id)
+        self._tally = _Tally(copy_job(writer_id))
         if self._freshness.asked:
             _check(source, sink)
         registry.track(self, self._tally)
