@@ -22,6 +22,7 @@ from streamfactory.cli.results import count, lost_lines, skipped_lines
 from streamfactory.cli.status import Status
 from streamfactory.spi import StreamError
 from streamfactory.transfer.copies import open_copy
+from streamfactory.transfer.skipping import copy_writer
 from streamfactory.wiring.controls.states import copy_job
 from streamfactory.wiring.core.plain import plain
 from streamfactory.wiring.streams.checkpoints import FileCheckpointStore
@@ -162,8 +163,10 @@ def _lines(document: dict[str, Any], done: Copied) -> Iterator[str]:
     yield from lost_lines(done.losses)
     yield from skipped_lines(done.skipped)
     if done.skipped:
-        command = f"streamfactory backfill {document['source']} {document['sink']}"
-        yield f"to read what was skipped: {command}"
+        ends, writer = (document["source"], document["sink"]), document["writer"]
+        command = f"streamfactory backfill {ends[0]} {ends[1]}"
+        given = "" if writer == copy_writer(*ends) else f" --writer {writer}"
+        yield f"to read what was skipped: {command}{given}"
     if done.pause is not None:
         yield paused_line(copy_job(document["writer"]), document["pause"])
     elif not done.complete:

@@ -10,7 +10,12 @@ from streamfactory.engines.row_query import RowQuery
 from streamfactory.spi import ConfigError, envelope_schema
 from streamfactory.transfer.conversion import left_out
 from streamfactory.transfer.copying import Copy
-from streamfactory.transfer.skipping import backfill_writer, copy_writer, find_skipped
+from streamfactory.transfer.skipping import (
+    backfill_writer,
+    check_writer,
+    copy_writer,
+    find_skipped,
+)
 from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.controls.control import Control
 from streamfactory.wiring.controls.states import copy_job
@@ -75,7 +80,8 @@ def open_copy(
         backfill: Whether this reads what the copy of the same arguments has skipped.
 
     Raises:
-        MisuseError: misuse; the query needs more than a row.
+        MisuseError: misuse; the query needs more than a row, or the writer id is that
+            of a backfill; or there is no copy to backfill.
         NotInstalled: plugin; there is a query, and DataFusion is not installed.
         ConfigError: config; every problem of one end at once; or both are one topic.
         GuaranteeRefused: config; ``guarantee`` of either end asks for more.
@@ -87,6 +93,7 @@ def open_copy(
     with ExitStack() as unless_made:
         to = _open_sink(loading(sink, "write", options=sink_options), faults[1])
         unless_made.callback(to.close)
+        check_writer(writer_id, to.config.name)
         opened, carried = _open_source(
             lambda more: loading(source, "read", options=given | more),
             partial(open_source, faults=faults[0], plugins=plugins, aside=True),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from streamfactory.wiring.reading.source import Source
     from streamfactory.wiring.writing.sink import Sink
 
+_BACKFILL: Final = "/backfill"
 _FORGET: Final = 10.0
 """Seconds between two looks at what the backfill has read."""
 
@@ -30,7 +31,21 @@ def copy_writer(source: str, sink: str) -> str:
 
 def backfill_writer(writer_id: str) -> str:
     """Return the writer id of the backfill of a copy."""
-    return f"{writer_id}/backfill"
+    return writer_id + _BACKFILL
+
+
+def check_writer(writer_id: str | None, stream: str) -> None:
+    """Refuse a copy with the writer id of a backfill.
+
+    Its position would be taken for what the backfill has read.
+
+    Raises:
+        MisuseError: misuse.
+    """
+    if writer_id is not None and writer_id.endswith(_BACKFILL):
+        msg = f"writer id {writer_id!r} is that of a backfill"
+        remedy = f"use one that does not end in {_BACKFILL}"
+        raise MisuseError(msg, stream=stream, remedy=remedy)
 
 
 def find_skipped(sink: Sink, writer_id: str) -> tuple[Skipped, ...]:

@@ -97,7 +97,9 @@ def prove(rounds: int, seed: int, root: Path) -> Verdict:
     append(store.open("in"), {0: range(BACKLOG)})
     with opened(place) as job:  # it has committed when it is killed first
         stop = threading.Event()
-        job.run(stop, follow=True, on_progress=lambda rows: stop.set() if rows else 0)
+        job.run(
+            stop, follow=True, on_progress=lambda rows: stop.set() if rows else None
+        )
     pack = Pack({"write": (write, place), "copy": (copy, place)})
     helpers = Pack({"backfill": (backfill, place)})
     try:

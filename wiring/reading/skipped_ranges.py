@@ -86,6 +86,7 @@ class SkippedRanges:
         Raises:
             PartitionVanished, OffsetOutOfRange, IncarnationChanged: data_loss; under
                 ``out.of.range=fail``.
+            PositionRefused: permanent; the ranges are of another stream.
             StreamTimeout: transient; no message of a range arrived.
             StreamError: See `Reader.fetch`.
         """
@@ -116,7 +117,10 @@ class SkippedRanges:
 
     def _is_over(self) -> bool:
         if not self._left and not self.finished:
-            self._left.extend(remaining(self._find(), self._done))
+            ranges = self._find()
+            places = {one.partition for one in ranges}
+            self._source.metadata.check_position(places, "what was skipped")
+            self._left.extend(remaining(ranges, self._done))
             self.finished = not self._left
         return self.finished
 

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.cli.jobs.test_copy import SCHEMA, copied, ids, properties, rows
 
-from streamfactory.spi import OffsetOutOfRange, Partition, Skipped, WriterFenced
+from streamfactory.spi import (
+    MisuseError,
+    OffsetOutOfRange,
+    Partition,
+    PositionRefused,
+    Skipped,
+    WriterFenced,
+)
 from streamfactory.transfer.copies import open_copy
 from streamfactory.wiring.writing.epochs import Epochs
 
@@ -231,6 +238,22 @@ def test_range_of_a_topic_that_was_recreated_is_a_loss(
     assert backfilled(earliest, sink).rows == 450
     wanted = [*range(950, 1010), *range(7000, 7020), *range(8000, 8500)]
     assert each_once(memory, wanted)
+
+
+def test_ranges_of_another_stream_are_refused(
+    memory: Memory, late: Path, sink: Path
+) -> None:
+    following(late, sink, lambda n: n == 60)
+    memory.create("else", SCHEMA)
+    with pytest.raises(PositionRefused, match="what was skipped has partition from-0"):
+        backfilled(memory.stream("else"), sink)
+
+
+def test_copy_is_refused_as_the_writer_of_a_backfill(
+    memory: Memory, late: Path, sink: Path
+) -> None:
+    with pytest.raises(MisuseError, match="'w/backfill' is that of a backfill"):
+        copied(late, sink, writer_id="w/backfill")
 
 
 def recreate(memory: Memory) -> None:
