@@ -45,11 +45,13 @@ def properties(root: str, topic: str, **options: str) -> dict[str, str]:
     }
 
 
-def opened(root: str, *, backfill: bool = False) -> Copy:
-    """The copy, with epochs of few rows, or its backfill."""
-    source = properties(root, "in", batch__rows="10", fresh__within__rows="60")
-    few = {"realtime__segment__flush__threshold__rows": "25"}
-    sink = properties(root, "out", **few)
+def opened(root: str, *, backfill: bool = False, few: bool = True) -> Copy:
+    """The copy, or its backfill; by default with epochs of few rows."""
+    source = properties(root, "in", fresh__within__rows="60")
+    sink = properties(root, "out")
+    if few:
+        source["batch.rows"] = "10"
+        sink["realtime.segment.flush.threshold.rows"] = "25"
     return open_copy(source, sink, writer_id=WRITER, backfill=backfill)
 
 
@@ -126,11 +128,11 @@ def prove(rounds: int, seed: int, root: Path) -> Verdict:
 
 def _end(place: str) -> tuple[int, int]:
     """Copy the rest and read all ranges; how many were open, before and after."""
-    with opened(place) as job:
+    with opened(place, few=False) as job:
         job.run(threading.Event())
     with open_sink(properties(place, "out")) as sink:
         before = len(find_skipped(sink, WRITER))
-        with opened(place, backfill=True) as job:
+        with opened(place, backfill=True, few=False) as job:
             job.run(threading.Event())
         return before, len(open_ranges(sink, WRITER))
 

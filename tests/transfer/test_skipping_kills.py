@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.long("kills processes")
+@pytest.mark.slow("kills processes")
 def test_kills_of_both_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
-    verdict = prove(4, 11, tmp_path)
-    assert (verdict.lost, verdict.twice, verdict.kills) == (0, 0, 4)
+    verdict = prove(3, 11, tmp_path)
+    assert (verdict.lost, verdict.twice, verdict.kills) == (0, 0, 3)
