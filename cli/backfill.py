@@ -69,7 +69,7 @@ def backfill_command(
     opentelemetry: bool,
     **given: Any,
 ) -> Status:
-    """Copy what `copy --follow` skipped to be on time: see fresh.within.
+    """Copy what `copy --follow` skipped to be on time: see fresh.within.millis.
 
     Takes the arguments of the copy, and writes as a writer of its own, while the copy
     runs or later: each row once over both, through kills of both. Ends when nothing is

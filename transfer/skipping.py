@@ -162,7 +162,7 @@ class Skipping:
 
 
 def _check(source: Source, sink: Sink) -> None:
-    remedy = "remove fresh.within and fresh.within.rows"
+    remedy = "remove fresh.within.millis and fresh.within.rows"
     if not sink.claims.idempotent:
         msg = "what is skipped to be on time is recorded in the sink, and type "
         msg += f"{sink.config.type!r} stores no positions"

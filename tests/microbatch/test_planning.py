@@ -550,12 +550,12 @@ def test_a_stream_that_is_given_an_end_is_refused(
     )
 
 
-@pytest.mark.parametrize("key", ["fresh.within", "fresh.within.rows"])
+@pytest.mark.parametrize("key", ["fresh.within.millis", "fresh.within.rows"])
 def test_a_stream_that_skips_is_refused(topic: Topic, key: str) -> None:
     what = f"{key}: is for `streamfactory copy --follow` only: a query of Spark skips"
     with pytest.raises(ConfigError, match=re.escape(what)):
         check_stream(topic.source(**{key: "100"}).config)
-    check_stream(topic.source(**{"fresh.within": "0"}).config)
+    check_stream(topic.source(**{"fresh.within.millis": "0"}).config)
 
 
 def test_large_ranges_are_cut_until_there_are_enough_tasks(topic: Topic) -> None:

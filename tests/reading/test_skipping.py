@@ -121,7 +121,7 @@ def test_partition_is_late_behind_a_number_of_messages() -> None:
 
 
 def test_partition_is_late_if_its_next_message_is_too_old() -> None:
-    time = {"fresh__within": "10m"}
+    time = {"fresh__within__millis": "10m"}
     assert late(500, time, (500,)) == {}
     assert late(500, time, (501, 700)) == {PARTITION_0: 700}
     assert late(500, time, (501, 500)) == {}

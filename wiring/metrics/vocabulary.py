@@ -366,7 +366,7 @@ JOB_PAUSED: Final = _gauge(
 
 SKIPPED_OFFSETS: Final = _counter(
     "skipped.offsets",
-    "Offsets that a copy skipped to be on time (`fresh.within`).",
+    "Offsets that a copy skipped to be on time (`fresh.within.millis`).",
     "offsets",
     _JOB,
 )

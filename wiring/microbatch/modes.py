@@ -25,7 +25,7 @@ _LIMITS: Final = (
     "maxTriggerDelay",
     "max.rows.per.second",
 )
-_FRESH: Final = ("fresh.within", "fresh.within.rows")
+_FRESH: Final = ("fresh.within.millis", "fresh.within.rows")
 _STARTS: Final = (
     "startingTimestamp",
     "startingOffsetsByTimestamp",

@@ -335,7 +335,7 @@ _FRAMEWORK: Final = (
         applies=frozenset({"read"}),
     ),
     Option(
-        "fresh.within",
+        "fresh.within.millis",
         "How old the next message of a partition may be when `copy --follow` reads it. "
         "A partition that is later continues where messages are half as old; "
         "`streamfactory backfill` reads the ones between. 0: none is skipped.",

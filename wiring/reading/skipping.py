@@ -121,7 +121,7 @@ class Freshness:
     def __init__(self, source: Source) -> None:
         self._source = source
         config = source.config
-        within = config.get("fresh.within")
+        within = config.get("fresh.within.millis")
         self._within: float | None = None if not within else within / 1000
         self._rows: int | None = config.get("fresh.within.rows")
         self._most: int = config["fresh.max.ranges"]
@@ -145,8 +145,8 @@ class Freshness:
             position: The next offset of each partition.
 
         Raises:
-            Unsupported: misuse; ``fresh.within`` is set, and the stream type cannot
-                find offsets by time.
+            Unsupported: misuse; ``fresh.within.millis`` is set, and the stream type
+                cannot find offsets by time.
             StreamError: The source cannot be reached.
         """
         infos = {

@@ -224,7 +224,7 @@ def test_nothing_is_skipped_where_it_cannot_be_recorded_or_read_again(
     plugins: PluginManager,
     tmp_path: Path,
 ) -> None:
-    late = {"fresh.within": "10m"}
+    late = {"fresh.within.millis": "10m"}
     store = FileCheckpointStore(tmp_path / "checkpoints")
     with pytest.raises(ConfigError, match="'unremembering' stores no positions"):
         open_copy(numbers | late, sink[0], checkpoints=store, plugins=plugins)

@@ -139,7 +139,7 @@ def test_rows_that_are_old_are_skipped_by_time(memory: Memory, sink: Path) -> No
     memory.write("from", rows(*range(100)))
     time.sleep(0.4)
     memory.write("from", rows(*range(100, 105)))
-    source = memory.stream("from", fresh__within="400ms")
+    source = memory.stream("from", fresh__within__millis="400ms")
     done = following(source, sink, lambda n: True)
     [one] = done.position.skipped
     # On a slow machine the later rows are old as well.
@@ -169,7 +169,7 @@ def test_no_more_ranges_are_skipped_than_may_be_open(
 def test_skipping_can_be_switched_off(memory: Memory, late: Path, sink: Path) -> None:
     following(late, sink, lambda n: n == 60)
     memory.write("from", rows(*range(2000, 2500)))
-    plain = memory.stream("from", fresh__within="0")
+    plain = memory.stream("from", fresh__within__millis="0")
     done = following(plain, sink, lambda n: n == 500)
     # What was skipped before is still known.
     assert done.position.skipped == (range_of(0, 950, done.position),)
