@@ -18,10 +18,11 @@ from streamfactory.cli.parameters import (
     overrides_of,
 )
 from streamfactory.cli.pausing import paused_line
-from streamfactory.cli.results import count, lost_lines
+from streamfactory.cli.results import count, lost_lines, skipped_lines
 from streamfactory.cli.status import Status
 from streamfactory.spi import StreamError
 from streamfactory.transfer.copies import open_copy
+from streamfactory.transfer.skipping import copy_writer
 from streamfactory.wiring.controls.states import copy_job
 from streamfactory.wiring.core.plain import plain
 from streamfactory.wiring.streams.checkpoints import FileCheckpointStore
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from streamfactory.cli.printing import Printer
-    from streamfactory.transfer.copying import Copied
+    from streamfactory.transfer.copying import Copied, Copy
 
 
 @click.command("copy")
@@ -109,6 +110,20 @@ def copy_command(
         create=not no_create,
         **given,
     )
+    return run_copy(printer, copy, opentelemetry=opentelemetry, follow=follow)
+
+
+def run_copy(
+    printer: Printer, copy: Copy, *, opentelemetry: bool, follow: bool = False
+) -> Status:
+    """Run a copy until its end or a signal, and print what it has done.
+
+    Args:
+        printer: Prints.
+        copy: The copy; closed.
+        opentelemetry: Whether metrics and traces are sent.
+        follow: Whether it continues after the latest offsets.
+    """
     with copy, telemetry(opentelemetry), draining() as stop:
         printer.mask = copy.mask
         printer.note("note", f"writer: {copy.writer_id}")
@@ -146,6 +161,12 @@ def _lines(document: dict[str, Any], done: Copied) -> Iterator[str]:
     offsets = document["position"]["offsets"]
     yield f"position: {json.dumps(offsets, sort_keys=True)}"
     yield from lost_lines(done.losses)
+    yield from skipped_lines(done.skipped)
+    if done.skipped:
+        ends, writer = (document["source"], document["sink"]), document["writer"]
+        command = f"streamfactory backfill {ends[0]} {ends[1]}"
+        given = "" if writer == copy_writer(*ends) else f" --writer {writer}"
+        yield f"to read what was skipped: {command}{given}"
     if done.pause is not None:
         yield paused_line(copy_job(document["writer"]), document["pause"])
     elif not done.complete:

@@ -72,6 +72,9 @@ _COMMANDS: Final = {
     "publish": _Entry("publish:publish_command", "Publish files into a stream."),
     "tail": _Entry("tail:tail_command", "Show the rows of a stream as they arrive."),
     "copy": _Entry("copy:copy_command", "Copy a stream into another one."),
+    "backfill": _Entry(
+        "backfill:backfill_command", "Copy what a copy skipped to be on time."
+    ),
     "run": _Entry("run:run_command", "Run pipelines on Spark."),
     "preview": _Entry(
         "preview:preview_command", "Show what a pipeline makes of some rows."

@@ -10,7 +10,7 @@ from streamfactory.wiring.core.shown import printable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from streamfactory.spi import Loss, Position
+    from streamfactory.spi import Loss, Position, Skipped
 
 
 def offsets_text(position: Position) -> str:
@@ -28,6 +28,12 @@ def lost_lines(losses: Iterable[Loss]) -> Iterator[str]:
     for loss in losses:
         until = "?" if loss.end is None else loss.end
         yield f"lost: {loss.partition}, {loss.start} to {until} ({loss.cause})"
+
+
+def skipped_lines(ranges: Iterable[Skipped]) -> Iterator[str]:
+    """Skipped ranges as text."""
+    for one in ranges:
+        yield f"skipped: {one.partition}, {one.start} to {one.end}"
 
 
 def table(rows: Sequence[Sequence[str]], indent: str = "") -> Iterator[str]:

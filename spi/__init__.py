@@ -139,7 +139,7 @@ if TYPE_CHECKING:
         choice,
     )
     from streamfactory.spi.partitions import Partition
-    from streamfactory.spi.positions import Position
+    from streamfactory.spi.positions import Position, Skipped
     from streamfactory.spi.producer import (
         CommitMessage,
         LastCommit,
@@ -252,6 +252,7 @@ __all__ = [
     "Sample",
     "SchemaMismatch",
     "SchemaUnknown",
+    "Skipped",
     "SoundRows",
     "SpoolFull",
     "StorageFailed",
@@ -301,7 +302,7 @@ _LATER: Final = {
         "STRING Option OptionType choice"
     ),
     "partitions": "Partition",
-    "positions": "Position",
+    "positions": "Position Skipped",
     "producer": (
         "CommitMessage LastCommit Outgoing ProducerFactory StreamCommitter "
         "StreamWriter Summary WriteContext WriteKind"

@@ -9,21 +9,66 @@ from __future__ import annotations
 import json
 import operator
 import re
-from collections.abc import ItemsView, Iterator, Mapping
+from collections.abc import ItemsView, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
 from streamfactory.spi.errors import PositionRefused
 from streamfactory.spi.partitions import MAX_PARTITION_ID, Partition
 
-POSITION_VERSION: Final = 1
+POSITION_VERSION: Final = 2
+"""The newest version. A position that skipped nothing is written as version 1."""
 MAX_OFFSET: Final = 2**63 - 1
 
 _ID: Final = re.compile("0|[1-9][0-9]{0,9}")
 
 
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A range of offsets that a reader left out to be on time, and a backfill reads.
+
+    Args:
+        partition: Where the messages are.
+        start: First offset that was skipped, inclusive.
+        end: First offset that was read again, exclusive.
+        incarnation: What the offsets count; None if the source has none.
+
+    Raises:
+        ValueError: The range is empty, or an offset is below 0 or beyond 64 bits.
+    """
+
+    partition: Partition
+    start: int
+    end: int
+    incarnation: str | None = None
+
+    def __post_init__(self) -> None:
+        start, end = (_whole(self.partition, at) for at in (self.start, self.end))
+        if start >= end:
+            msg = f"the skipped range {start} to {end} of {self.partition} is empty"
+            raise ValueError(msg)
+
+    @property
+    def size(self) -> int:
+        """Number of offsets, not rows."""
+        return self.end - self.start
+
+    def to_dict(self) -> dict[str, str | int | None]:
+        """Return plain values, for ``--json``."""
+        return {
+            "partition": str(self.partition),
+            "from": self.start,
+            "to": self.end,
+            "incarnation": self.incarnation,
+        }
+
+
 class Position(Mapping[Partition, int]):
     """A vector of offsets: the next offset to read of each partition.
+
+    A position may have `skipped` ranges that lie before its offsets. Whatever stores
+    the position stores them with it, so that no end of a process separates the two.
 
     Immutable, comparable by value, hashable, picklable. The text form is canonical
     (rule P1): equal positions are equal text.
@@ -37,7 +82,7 @@ class Position(Mapping[Partition, int]):
         ValueError: An offset is below 0 or beyond 64 bits.
     """
 
-    __slots__ = ("_incarnations", "_offsets", "_text")
+    __slots__ = ("_incarnations", "_offsets", "_skipped", "_text")
 
     def __init__(
         self,
@@ -52,7 +97,24 @@ class Position(Mapping[Partition, int]):
         self._offsets = {p: _whole(p, o) for p, o in sorted((offsets or {}).items())}
         given = incarnations or {}
         self._incarnations = {p: given[p] for p in self._offsets if p in given}
+        self._skipped: tuple[Skipped, ...] = ()
         self._text: str | None = None
+
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        """Ranges before the offsets that were not read, of each partition in order."""
+        return self._skipped
+
+    def skipping(self, skipped: Iterable[Skipped]) -> Position:
+        """Return this position with these skipped ranges instead of its own.
+
+        Args:
+            skipped: In the order in which they were skipped. They are sorted by
+                partition, which may be one without an offset.
+        """
+        other = Position(self._offsets, self._incarnations)
+        other._skipped = tuple(sorted(skipped, key=lambda one: one.partition))
+        return other
 
     @property
     def incarnations(self) -> Mapping[Partition, str]:
@@ -66,24 +128,31 @@ class Position(Mapping[Partition, int]):
         incarnations = dict(self._incarnations)
         if incarnation is not None:
             incarnations[partition] = incarnation
-        return Position({**self._offsets, partition: offset}, incarnations)
+        moved = Position({**self._offsets, partition: offset}, incarnations)
+        return moved.skipping(self._skipped)
 
     def merge(self, other: Position) -> Position:
-        """Return both positions merged; ``other`` wins for common partitions."""
+        """Return both positions merged; ``other`` wins for common partitions.
+
+        The skipped ranges are those of both, of a common partition those of ``other``.
+        """
         if not self or not other:
             return other or self
         incarnations = {
             p: i for p, i in self._incarnations.items() if p not in other._offsets
         }
-        return Position(
+        merged = Position(
             {**self._offsets, **other._offsets},
             {**incarnations, **other._incarnations},
         )
+        kept = [one for one in self._skipped if one.partition not in other._offsets]
+        return merged.skipping([*kept, *other._skipped])
 
     def only(self, partitions: frozenset[Partition] | set[Partition]) -> Position:
         """Return the position of these partitions only."""
         kept = {p: o for p, o in self._offsets.items() if p in partitions}
-        return Position(kept, self._incarnations)
+        skipped = [one for one in self._skipped if one.partition in partitions]
+        return Position(kept, self._incarnations).skipping(skipped)
 
     def to_json(self) -> str:
         """Return the canonical text: one line, sorted keys.
@@ -91,13 +160,14 @@ class Position(Mapping[Partition, int]):
         ``{"incarnations":{"clicks":"a1"},"offsets":{"clicks":{"0":23}},"version":1}``.
         ``offsets`` is Spark-Kafka's form. An incarnation that all partitions of a topic
         share is written once per topic: a Kafka topic of ten thousand partitions has
-        one id.
+        one id. With skipped ranges, the version is 2:
+        ``"skipped":{"clicks":{"0":[[7,23,"a1"]]}}`` has start, end and incarnation of
+        each.
         """
         if self._text is None:
-            body: dict[str, Any] = {
-                "version": POSITION_VERSION,
-                "offsets": _nest(self._offsets),
-            }
+            body: dict[str, Any] = {"version": 1, "offsets": _nest(self._offsets)}
+            if self._skipped:
+                body |= {"version": 2, "skipped": _nest_skipped(self._skipped)}
             if self._incarnations:
                 body["incarnations"] = _fold(_nest(self._incarnations), body["offsets"])
             self._text = json.dumps(body, sort_keys=True, separators=(",", ":"))
@@ -127,17 +197,19 @@ class Position(Mapping[Partition, int]):
             raise PositionRefused(msg)
         if version > POSITION_VERSION:
             msg = (
-                f"position has version {version}, but only version "
-                f"{POSITION_VERSION} is supported"
+                f"position has version {version}, but only versions up to "
+                f"{POSITION_VERSION} are supported"
             )
             raise PositionRefused(msg, remedy="upgrade streamfactory")
-        unknown = sorted(set(body) - {"version", "offsets", "incarnations"})
+        allowed = {"version", "offsets", "incarnations"}
+        unknown = sorted(set(body) - allowed - ({"skipped"} if version > 1 else set()))
         if unknown:
             msg = f"not a position: unknown key {unknown[0]!r}"
             raise PositionRefused(msg)
         offsets = _flatten(body.get("offsets"), _offset)
         incarnations = _unfold(body.get("incarnations", {}), offsets)
-        return cls(offsets, incarnations)
+        skipped = _skipped(body.get("skipped", {}))
+        return cls(offsets, incarnations).skipping(skipped)
 
     def __getitem__(self, partition: Partition) -> int:
         return self._offsets[partition]
@@ -163,6 +235,7 @@ class Position(Mapping[Partition, int]):
         return (
             self._offsets == other._offsets
             and self._incarnations == other._incarnations
+            and self._skipped == other._skipped
         )
 
     def __hash__(self) -> int:
@@ -172,6 +245,8 @@ class Position(Mapping[Partition, int]):
         return f"Position({self.to_json()})"
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if self._skipped:
+            return Position.from_json, (self.to_json(),)
         return Position, (self._offsets, self._incarnations)
 
 
@@ -201,6 +276,14 @@ def _nest(flat: Mapping[Partition, Any]) -> dict[str, dict[str, Any]]:
     for partition, value in flat.items():
         nested.setdefault(partition.topic, {})[str(partition.id)] = value
     return nested
+
+
+def _nest_skipped(skipped: Iterable[Skipped]) -> dict[str, dict[str, list[Any]]]:
+    by_partition: dict[Partition, list[Any]] = {}
+    for one in skipped:
+        values = [one.start, one.end, one.incarnation]
+        by_partition.setdefault(one.partition, []).append(values)
+    return _nest(by_partition)
 
 
 def _fold(
@@ -252,6 +335,29 @@ def _flatten(nested: Any, read: Any) -> dict[Partition, Any]:
                 raise PositionRefused(msg)
             flat[Partition(topic, int(key))] = read(value)
     return flat
+
+
+def _skipped(nested: Any) -> list[Skipped]:
+    found = _flatten(nested, _ranges)
+    return [Skipped(p, *values) for p, ranges in found.items() for values in ranges]
+
+
+def _ranges(values: Any) -> list[tuple[int, int, str | None]]:
+    if not isinstance(values, list):
+        msg = f"not a position: {_clip(values)} is not a list of skipped ranges"
+        raise PositionRefused(msg)
+    return [_range(value) for value in values]
+
+
+def _range(value: Any) -> tuple[int, int, str | None]:
+    if not isinstance(value, list) or len(value) != 3:
+        msg = f"not a position: {_clip(value)} is not a skipped range"
+        raise PositionRefused(msg)
+    start, end = _offset(value[0]), _offset(value[1])
+    if start >= end:
+        msg = f"not a position: the skipped range {_clip(value)} is empty"
+        raise PositionRefused(msg)
+    return start, end, None if value[2] is None else _text(value[2])
 
 
 def _offset(value: Any) -> int:

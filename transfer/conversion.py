@@ -11,6 +11,8 @@ from streamfactory.spi import SchemaMismatch
 if TYPE_CHECKING:
     from streamfactory.engines.row_query import RowQuery
     from streamfactory.spi import MessageBatch, Partition, Position
+    from streamfactory.wiring.reading.source import Source
+    from streamfactory.wiring.writing.sink import Sink
 
 
 class Converted(NamedTuple):
@@ -114,3 +116,51 @@ class Queried(Conversion):
             error.what = f"{rows_are}up to {batch.next_offset}: {error.what}"
             raise
         return Converted(self._route.of(rows, batch.partition))
+
+
+def route_between(
+    source: Source, sink: Sink, *, carried: bool, query: RowQuery | None = None
+) -> Conversion:
+    """Return what makes the rows of a sink of those of a source.
+
+    Args:
+        source: The source.
+        sink: The sink.
+        carried: Whether both are streams of messages: see `left_out`.
+        query: Makes the rows to write of those of the source.
+
+    Raises:
+        SchemaMismatch: permanent; the source has a column ``_partition``.
+    """
+    partitions = len(source.metadata.partitions())
+    count = sink.partition_count()
+    keyed = carried or bool(sink.config.get("producer.key.columns"))
+    kept = partitions == count or not keyed
+    schema, added = source.schema, source.added_columns
+    dropped = left_out(source, sink, carried=carried)
+    if "_partition" in set(schema.names) - added:
+        msg = "the source has a column '_partition', which in rows to write is "
+        msg += "the partition that they go to"
+        remedy = "copy the other columns, or rename it in the source"
+        raise SchemaMismatch(msg, stream=source.config.name, remedy=remedy)
+    if query is None:
+        return Route(schema, dropped, count if kept else None)
+    kept = kept and "_partition" not in query.computed
+    route = Route(query.schema, dropped - query.computed, count if kept else None)
+    return Queried(query, route)
+
+
+def left_out(source: Source, sink: Sink, *, carried: bool) -> frozenset[str]:
+    """Return the metadata columns of the source's rows that are not written.
+
+    Args:
+        source: The source.
+        sink: The sink.
+        carried: Whether both are streams of messages: then the place in the source is
+            not carried, nor what the type of the sink does not store. Otherwise those
+            are left out for which the topic has no column.
+    """
+    if carried:
+        stored = sink.framework_columns - {"_topic", "_partition"}
+        return source.added_columns - stored
+    return sink.lacks(source.metadata_columns)

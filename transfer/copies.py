@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING, Final, TypedDict
 
 from streamfactory.engines.row_query import RowQuery
 from streamfactory.spi import ConfigError, envelope_schema
-from streamfactory.transfer.copying import Copy, left_out
+from streamfactory.transfer.conversion import left_out
+from streamfactory.transfer.copying import Copy
+from streamfactory.transfer.skipping import (
+    backfill_writer,
+    check_writer,
+    copy_writer,
+    find_skipped,
+)
 from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.controls.control import Control
 from streamfactory.wiring.controls.states import copy_job
 from streamfactory.wiring.core.guard import log
+from streamfactory.wiring.reading.skipped_ranges import SkippedRanges
 from streamfactory.wiring.receiving.embedded import open_source
 from streamfactory.wiring.writing.creating import ensure_topic
 from streamfactory.wiring.writing.cycles import refuse_cycle
@@ -50,6 +58,7 @@ def open_copy(
     faults: tuple[Faults | None, Faults | None] = (None, None),
     sql: str | None = None,
     where: str | None = None,
+    backfill: bool = False,
 ) -> Copy:
     """Open both ends of a copy; the sink's topic exists when this returns.
 
@@ -68,9 +77,11 @@ def open_copy(
         faults: Around the source, and around the sink: the simulator for tests.
         sql: A query over the rows of the source; as of `RowQuery`.
         where: A condition for the rows that are read.
+        backfill: Whether this reads what the copy of the same arguments has skipped.
 
     Raises:
-        MisuseError: misuse; the query needs more than a row.
+        MisuseError: misuse; the query needs more than a row, or the writer id is that
+            of a backfill; or there is no copy to backfill.
         NotInstalled: plugin; there is a query, and DataFusion is not installed.
         ConfigError: config; every problem of one end at once; or both are one topic.
         GuaranteeRefused: config; ``guarantee`` of either end asks for more.
@@ -82,6 +93,7 @@ def open_copy(
     with ExitStack() as unless_made:
         to = _open_sink(loading(sink, "write", options=sink_options), faults[1])
         unless_made.callback(to.close)
+        check_writer(writer_id, to.config.name)
         opened, carried = _open_source(
             lambda more: loading(source, "read", options=given | more),
             partial(open_source, faults=faults[0], plugins=plugins, aside=True),
@@ -104,7 +116,13 @@ def open_copy(
         for name in sorted(omitted):
             what = "stream %r: has no place for %s, which the copy leaves out"
             log.warning(what, to.config.name, name)
-        writer_id = writer_id or f"copy/{opened.config.name}/{to.config.name}"
+        writer_id = writer_id or copy_writer(opened.config.name, to.config.name)
+        reading = None
+        if backfill:
+            find = partial(find_skipped, to, writer_id)
+            find()  # refused before anything is read
+            reading = partial(SkippedRanges, opened, find=find)
+            writer_id = backfill_writer(writer_id)
         copy = Copy(
             opened,
             to,
@@ -114,6 +132,7 @@ def open_copy(
             letters=letters,
             query=query,
             control=Control(copy_job(writer_id)),
+            backfill=reading,
         )
         if partitions is None and _follows_source(to.configured):
             partitions = len(opened.metadata.partitions()) or None

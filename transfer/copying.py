@@ -24,8 +24,9 @@ from streamfactory.spi import (
     Verdict,
 )
 from streamfactory.spi.claims import combine
-from streamfactory.transfer.conversion import Queried, Route
+from streamfactory.transfer.conversion import route_between
 from streamfactory.transfer.positions import CopyPositions
+from streamfactory.transfer.skipping import Skipping
 from streamfactory.wiring.config.guarantees import check_guarantee
 from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.core.guard import log
@@ -41,6 +42,8 @@ from streamfactory.wiring.metrics.traceparents import Traceparents
 from streamfactory.wiring.reading.acknowledging import Acknowledger
 from streamfactory.wiring.reading.following import all_ended, read_from
 from streamfactory.wiring.reading.progress import ProgressGroup
+from streamfactory.wiring.reading.rotation import Rotation
+from streamfactory.wiring.reading.skipping import held
 from streamfactory.wiring.writing.diverting import Diversion
 from streamfactory.wiring.writing.epochs import Epochs
 
@@ -51,13 +54,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.engines.row_query import RowQuery
-    from streamfactory.spi import CheckpointStore, Loss, MessageBatch
+    from streamfactory.spi import CheckpointStore, Loss, MessageBatch, Skipped
     from streamfactory.transfer.conversion import Conversion
     from streamfactory.wiring.controls.control import Control
     from streamfactory.wiring.controls.states import Pause
-    from streamfactory.wiring.reading.rotation import Rotation
+    from streamfactory.wiring.reading.skipped_ranges import SkippedRanges
     from streamfactory.wiring.reading.source import Source
     from streamfactory.wiring.writing.sink import Sink
+
+    Reading = Rotation | SkippedRanges
 
 _ANOTHER: Final = (
     "copy another stream of this name with another `writer_id=`; "
@@ -87,6 +92,8 @@ class Copied:
     """False if a reader of a sink that stores nothing left early: it lacks rows."""
     pause: Pause | None = None
     """Why it ended before its end: it was paused when it started."""
+    skipped: tuple[Skipped, ...] = ()
+    """What this run skipped to be on time; `position` has all that is not read yet."""
 
 
 @final
@@ -101,12 +108,17 @@ class Copy(Closing):
         carried: Whether both streams have undecoded messages, so that key, headers and
             timestamp are copied.
         letters: The sink of dead letters; closed with the copy.
-        convert: Converts the source's batches; by default they are copied unchanged.
+        convert: Converts the source's batches, of the schema that it is given; by
+            default they are copied unchanged.
         query: Makes the rows to write of those of the source.
         control: What users ask of it; None if they cannot.
+        backfill: Creates what reads the source, from a position on, instead of a
+            rotation of its partitions: then nothing is skipped, and progress is not
+            published.
 
     Raises:
         GuaranteeRefused: config; ``guarantee`` of either end is stronger.
+        ConfigError: config; see `Skipping`.
     """
 
     def __init__(
@@ -121,6 +133,7 @@ class Copy(Closing):
         convert: Callable[[pa.Schema], Conversion] | None = None,
         query: RowQuery | None = None,
         control: Control | None = None,
+        backfill: Callable[[Position | None], SkippedRanges] | None = None,
     ) -> None:
         self.writer_id = writer_id
         self.created = False
@@ -128,10 +141,10 @@ class Copy(Closing):
         self._source = source
         self._sink = sink
         self._positions = CopyPositions(sink, writer_id, checkpoints)
-        self._carried = carried
         self._letters = letters
-        self._convert = convert
-        self._query = query
+        self._convert = convert or (
+            lambda _: route_between(source, sink, carried=carried, query=query)
+        )
         self._control = control
         if control is not None:
             rate = partial(control.rate, source.rate)
@@ -139,7 +152,9 @@ class Copy(Closing):
         self._paused: Pause | None = None
         """Why it waits, or did not begin."""
         self._diversion: Diversion | None = None
-        self._progress = ProgressGroup(source)
+        self._backfill = backfill
+        self._skipping = None if backfill else Skipping(source, sink, writer_id)
+        self._progress = None if backfill else ProgressGroup(source)
         self._acknowledger = Acknowledger(source)
         self._committed = False
         """Whether this run has committed rows: then positions are acknowledged."""
@@ -225,7 +240,7 @@ class Copy(Closing):
         self, stop: threading.Event, *, follow: bool, on_progress: Callable[[int], None]
     ) -> Copied:
         with ExitStack() as stack:
-            route = self._route()
+            route = self._convert(self._source.schema)
             stack.callback(route.close)
             epochs = Epochs(
                 self._sink,
@@ -239,9 +254,7 @@ class Copy(Closing):
             if self._position is not None:
                 # The last run may have ended between commit and acknowledgement.
                 self._acknowledge(self._position)
-            rotation = read_from(
-                self._source, start=self._position, default="earliest", follow=follow
-            )
+            rotation = self._read(follow=follow)
             stack.callback(self._end_pass, rotation)
             if self._position is None:
                 # Committed now, so that a restart before the first row begins at the
@@ -254,7 +267,7 @@ class Copy(Closing):
                     epochs, rotation, route, stop, on_progress, follow=follow
                 )
             self._settle(epochs, rotation)
-            self._progress.publish(self._position)  # also without new rows
+            self._publish(self._position)  # also without new rows
             if self._committed:
                 self._acknowledge(self._position)  # repeated if it failed before
         if self._dead and self._letters is not None:
@@ -274,7 +287,32 @@ class Copy(Closing):
             self._dead,
             confirmed,
             self._paused,
+            () if self._skipping is None else tuple(self._skipping.ranges),
         )
+
+    def _read(self, *, follow: bool) -> Reading:
+        """Begin to read the source at the committed position."""
+        if self._backfill is not None:
+            return self._backfill(self._position)
+        rotation = read_from(
+            self._source, start=self._position, default="earliest", follow=follow
+        )
+        if self._skipping is not None:
+            self._skipping.begin(rotation.position)
+        return rotation
+
+    def _keep_up(self, epochs: Epochs, rotation: Reading, *, follow: bool) -> None:
+        """Skip what is too late, and commit this at once."""
+        if self._skipping is None or not isinstance(rotation, Rotation):
+            return
+        late, changed = self._skipping.look(rotation, follow=follow)
+        if late:
+            # Dead letters of what was read are committed with a position before the
+            # skipped ranges: a restart may find these not skipped.
+            self._settle(epochs, rotation)
+            self._skipping.skip(rotation, late)
+        if late or changed:
+            self._settle(epochs, rotation)
 
     def _begins_paused(self, *, follow: bool) -> bool:
         """Whether there is nothing to do: a scheduler's copies must not pile up."""
@@ -282,7 +320,7 @@ class Copy(Closing):
             self._paused = self._control.pause
         return self._paused is not None
 
-    def _hold(self, epochs: Epochs, rotation: Rotation, stop: threading.Event) -> None:
+    def _hold(self, epochs: Epochs, rotation: Reading, stop: threading.Event) -> None:
         """While the copy is paused: commit what was read, and wait."""
         if self._control is not None and self._control.pause is not None:
             self._settle(epochs, rotation)
@@ -300,7 +338,7 @@ class Copy(Closing):
     def _pump(
         self,
         epochs: Epochs,
-        rotation: Rotation,
+        rotation: Reading,
         route: Conversion,
         stop: threading.Event,
         on_progress: Callable[[int], None],
@@ -310,6 +348,7 @@ class Copy(Closing):
         """Copy rows until the end or the stop; return whether it was the end."""
         while not stop.is_set():
             self._hold(epochs, rotation, stop)
+            self._keep_up(epochs, rotation, follow=follow)
             batch = self._next(epochs, rotation)
             if batch is not None:
                 self._take(epochs, route, batch)
@@ -320,9 +359,12 @@ class Copy(Closing):
             on_progress(self._rows + epochs.pending)
             if rotation.finished:
                 return True
-            if batch is None and follow and all_ended(self._source, rotation):
+            if batch is None and follow and self._all_ended(rotation):
                 return True
         return False
+
+    def _all_ended(self, rotation: Reading) -> bool:
+        return isinstance(rotation, Rotation) and all_ended(self._source, rotation)
 
     def _take(self, epochs: Epochs, route: Conversion, batch: MessageBatch) -> None:
         """Write the rows of a batch, and its dead letters before them."""
@@ -350,7 +392,7 @@ class Copy(Closing):
             error.what = msg
             raise
 
-    def _next(self, epochs: Epochs, rotation: Rotation) -> MessageBatch | None:
+    def _next(self, epochs: Epochs, rotation: Reading) -> MessageBatch | None:
         patience = epochs.patience if epochs.begun else _TURN
         try:
             with _explained():
@@ -362,7 +404,7 @@ class Copy(Closing):
             raise
         return batch
 
-    def _settle(self, epochs: Epochs, rotation: Rotation) -> None:
+    def _settle(self, epochs: Epochs, rotation: Reading) -> None:
         """Commit the open epoch with its position, if either has changed."""
         position = rotation.position
         if not epochs.pending and position == self._position:
@@ -382,7 +424,7 @@ class Copy(Closing):
             self._rows += rows
         self._positions.save(position)
         self._position = position
-        self._progress.publish(position)
+        self._publish(position)
         if rows:
             self._committed = True
         if self._committed:
@@ -414,12 +456,16 @@ class Copy(Closing):
         with reported(batch):
             yield
 
+    def _publish(self, position: Position | None) -> None:
+        if self._progress is not None:
+            self._progress.publish(position)
+
     def _acknowledge(self, position: Position | None) -> None:
         """Acknowledge a durably committed position; not a mere start."""
-        if self._sink.claims.durable:
-            self._acknowledger.acknowledge(position)
+        if self._sink.claims.durable and position is not None:
+            self._acknowledger.acknowledge(held(position))
 
-    def _end_pass(self, rotation: Rotation) -> None:
+    def _end_pass(self, rotation: Reading) -> None:
         rotation.close()
         self._losses += rotation.counters.losses
 
@@ -433,43 +479,6 @@ class Copy(Closing):
             reason = "the position is not stored, so a new run copies all rows again"
             verdict = combine(verdict, Verdict(Guarantee.AT_LEAST_ONCE, (reason,)))
         return check_guarantee("copy", verdict, [source.config, sink.config])
-
-    def _route(self) -> Conversion:
-        if self._convert is not None:
-            return self._convert(self._source.schema)
-        partitions = len(self._source.metadata.partitions())
-        count = self._sink.partition_count()
-        keyed = self._carried or bool(self._sink.config.get("producer.key.columns"))
-        kept = partitions == count or not keyed
-        schema, added = self._source.schema, self._source.added_columns
-        dropped = left_out(self._source, self._sink, carried=self._carried)
-        if "_partition" in set(schema.names) - added:
-            msg = "the source has a column '_partition', which in rows to write is "
-            msg += "the partition that they go to"
-            remedy = "copy the other columns, or rename it in the source"
-            raise SchemaMismatch(msg, stream=self._source.config.name, remedy=remedy)
-        if self._query is None:
-            return Route(schema, dropped, count if kept else None)
-        query, computed = self._query, self._query.computed
-        kept = kept and "_partition" not in computed
-        route = Route(query.schema, dropped - computed, count if kept else None)
-        return Queried(query, route)
-
-
-def left_out(source: Source, sink: Sink, *, carried: bool) -> frozenset[str]:
-    """Return the metadata columns of the source's rows that are not written.
-
-    Args:
-        source: The source.
-        sink: The sink.
-        carried: Whether both are streams of messages: then the place in the source is
-            not carried, nor what the type of the sink does not store. Otherwise those
-            are left out for which the topic has no column.
-    """
-    if carried:
-        stored = sink.framework_columns - {"_topic", "_partition"}
-        return source.added_columns - stored
-    return sink.lacks(source.metadata_columns)
 
 
 @contextmanager

@@ -189,7 +189,7 @@ def test_a_reset_that_means_nothing_is_refused(text: str) -> None:
         ("{}", "--reset: the position names no partition"),
         (
             '{"version": 7}',
-            "--reset: position has version 7, but only version 1 is supported",
+            "--reset: position has version 7, but only versions up to 2 are supported",
         ),
         ('{"a": {"0": -1}}', "--reset: not a position: -1 is not an offset"),
         ("latest#", "--reset: '' is not a label"),

@@ -122,7 +122,7 @@ def test_newer_position_requires_an_upgrade(
     with pytest.raises(PositionRefused) as caught:
         checkpoints.load("g")
     assert (
-        "position has version 7, but only version 1 is supported"
+        "position has version 7, but only versions up to 2 are supported"
     ) in caught.value.what
 
 

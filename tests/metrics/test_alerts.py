@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import re
 import time
+import uuid
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,8 @@ from tests.metrics.promtool import Recording, check_rules
 from tests.specimens import PARTITION_0, Author, Words, envelopes, rows
 
 import streamfactory
+from streamfactory.arrowlog import Epoch
+from streamfactory.backends.memory import store
 from streamfactory.conformance.specimens import forgetful
 from streamfactory.spark.checkpoints import SinkCommit
 from streamfactory.spark.pipelines.counting import PipelineTally
@@ -27,11 +31,14 @@ from streamfactory.spi import (
     Fetched,
     Loss,
     PartitionInfo,
+    Summary,
     envelope_schema,
     hookimpl,
 )
+from streamfactory.transfer.skipping import Skipping
 from streamfactory.wiring.config.configure import configure
 from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.controls.control import Control
 from streamfactory.wiring.controls.states import Controls, JobState, Pause
 from streamfactory.wiring.metrics.alerts import ALERTS, Alert, rules_text
@@ -39,12 +46,16 @@ from streamfactory.wiring.metrics.dashboard import dashboard
 from streamfactory.wiring.metrics.registry import registry
 from streamfactory.wiring.metrics.vocabulary import METRICS
 from streamfactory.wiring.plugins.manager import PluginManager, default_manager
+from streamfactory.wiring.reading.following import read_from
+from streamfactory.wiring.reading.source import Source
 from streamfactory.wiring.receiving.receiver import StreamReceiver
 from streamfactory.wiring.writing.counting import PartitionCounts
+from streamfactory.wiring.writing.sink import Sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from streamfactory.arrowlog import Log
     from streamfactory.wiring.reading.reader import Reader
 
     Readers = Callable[..., Reader]
@@ -309,6 +320,57 @@ def record_a_pause(folder: Path) -> Recording:
     return found
 
 
+def record_skips() -> Recording:
+    """A copy that skips once, and then is late with as many ranges as it may skip."""
+    found, name = Recording("skips"), uuid.uuid4().hex
+    log = store(name).create("in", TABLE.schema)
+    options = {"fresh.within.rows": "4", "fresh.max.ranges": "1"}
+    source = Source(load(memory(name, "in") | options, "read"))
+    sink = Sink(load(memory(name, "out"), "write"))
+    with closing(source), closing(sink):
+        skipping = Skipping(source, sink, "copy/in/out")
+        with closing(
+            read_from(source, start=None, default="earliest", follow=True)
+        ) as rotation:
+
+            def look() -> None:
+                skipping.begin(rotation.position)
+                late, _ = skipping.look(rotation, follow=True)
+                skipping.skip(rotation, late)
+                found.minute()
+
+            look()
+            found.expect()
+            append_rows(log, 9)
+            for _ in range(62):
+                look()
+            found.expect("StreamfactorySkipped")
+            assert rotation.next_batch(60) is not None
+            append_rows(log, 9)
+            for _ in range(7):
+                look()
+            found.expect("StreamfactorySkipped", "StreamfactorySkippingStopped")
+            rotation.keep_skipped([])
+            look()
+            found.expect("StreamfactorySkipped")
+    store(name).delete("in")
+    return found
+
+
+def memory(name: str, topic: str) -> dict[str, str]:
+    return {
+        "streamType": "memory",
+        "stream.memory.store": name,
+        "stream.memory.topic.name": topic,
+    }
+
+
+def append_rows(log: Log, number: int) -> None:
+    stage = log.stage(uuid.uuid4().hex)
+    stage.append(0, pa.record_batch([pa.array(range(number), pa.int64())], ["id"]))
+    log.commit(Epoch(None, 0, [stage.seal()], Summary()))
+
+
 def wait_for(control: Control, *, paused: bool) -> None:
     deadline = time.monotonic() + DEADLINE
     while (control.pause is not None) is not paused:
@@ -369,6 +431,7 @@ def test_each_rule_fires_when_it_should_and_is_quiet_otherwise(
         lambda: record_a_spool(tmp_path),
         record_a_pipeline,
         lambda: record_a_pause(tmp_path / "controls"),
+        record_skips,
     ]
     for record in records:
         registry.clear()

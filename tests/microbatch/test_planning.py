@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -547,6 +548,14 @@ def test_a_stream_that_is_given_an_end_is_refused(
     assert f"{key}: is for batch queries only: a streaming query has no end" in str(
         caught.value
     )
+
+
+@pytest.mark.parametrize("key", ["fresh.within.millis", "fresh.within.rows"])
+def test_a_stream_that_skips_is_refused(topic: Topic, key: str) -> None:
+    what = f"{key}: is for `streamfactory copy --follow` only: a query of Spark skips"
+    with pytest.raises(ConfigError, match=re.escape(what)):
+        check_stream(topic.source(**{key: "100"}).config)
+    check_stream(topic.source(**{"fresh.within.millis": "0"}).config)
 
 
 def test_large_ranges_are_cut_until_there_are_enough_tasks(topic: Topic) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamfactory.spi import Partition, Position, PositionRefused
+from streamfactory.spi import Partition, Position, PositionRefused, Skipped
 
 FROZEN = Path(__file__).parents[1] / "data" / "positions"
 
@@ -21,12 +21,34 @@ partitions = st.builds(
 offsets = st.dictionaries(partitions, st.integers(0, 2**63 - 1), max_size=12)
 
 
+def _range(at: Partition, start: int, size: int, incarnation: str | None) -> Skipped:
+    return Skipped(at, start, start + size, incarnation)
+
+
+skipped = st.lists(
+    st.builds(
+        _range,
+        partitions,
+        st.integers(0, 2**62),
+        st.integers(1, 2**62),
+        st.none() | st.text(max_size=4),
+    ),
+    max_size=3,
+)
+
+
 @st.composite
 def positions(draw: st.DrawFn) -> Position:
     given_offsets = draw(offsets)
     ids = st.text(max_size=4)
     incarnations = {p: draw(ids) for p in given_offsets if draw(st.booleans())}
-    return Position(given_offsets, incarnations)
+    return Position(given_offsets, incarnations).skipping(draw(skipped))
+
+
+def reversed_by_partition(ranges: tuple[Skipped, ...]) -> list[Skipped]:
+    """The partitions in another order, the ranges of each in their own."""
+    places = sorted({one.partition for one in ranges}, reverse=True)
+    return [one for place in places for one in ranges if one.partition == place]
 
 
 # --- the text -----------------------------------------------------------------------
@@ -38,6 +60,7 @@ def test_a_position_comes_back_from_its_text(position: Position) -> None:
     read = Position.from_json(text)
     assert read == position
     assert read.incarnations == position.incarnations
+    assert read.skipped == position.skipped
     assert read.to_json() == text
     assert "\n" not in text
     assert text.isascii()
@@ -48,6 +71,7 @@ def test_equal_positions_are_equal_text(position: Position, random: object) -> N
     shuffled = list(position.items())
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     other = Position(dict(shuffled), position.incarnations)
+    other = other.skipping(reversed_by_partition(position.skipped))
     assert other == position
     assert other.to_json() == position.to_json()
     assert hash(other) == hash(position)
@@ -105,6 +129,16 @@ def test_frozen_positions_stay_readable_and_canonical(path: Path) -> None:
     assert position.to_json() == frozen["text"]
 
 
+def test_frozen_position_with_skipped_ranges_stays_readable() -> None:
+    text = FROZEN.joinpath("v2_skipped.txt").read_text(encoding="utf-8").strip()
+    a, b = Partition("clicks", 0), Partition("clicks", 1)
+    position = Position({a: 90, b: 5}, {a: "a1", b: "a1"}).skipping(
+        [Skipped(b, 1, 2), Skipped(a, 10, 20, "a0"), Skipped(a, 5, 80, "a1")]
+    )
+    assert position.to_json() == text
+    assert Position.from_json(text) == position
+
+
 def test_there_are_frozen_positions() -> None:
     assert len(list(FROZEN.glob("v1_*.json"))) >= 4
 
@@ -127,7 +161,35 @@ GOOD = '{"offsets":{"clicks":{"0":23}},"version":1}'
             '{"clicks":{"0":23}}',
             'not a position: \'{"clicks":{"0":23}}\' has no version',
         ),
-        ('{"version":2}', "position has version 2, but only version 1 is supported"),
+        ('{"version":3}', "position has version 3, but only versions up to 2 are"),
+        (
+            '{"version":1,"offsets":{},"skipped":{"t":{"0":[[1,2,null]]}}}',
+            "not a position: unknown key 'skipped'",
+        ),
+        (
+            '{"version":2,"offsets":{},"skipped":{"t":{"0":7}}}',
+            "not a position: 7 is not a list of skipped ranges",
+        ),
+        (
+            '{"version":2,"offsets":{},"skipped":{"t":{"0":[[1,2]]}}}',
+            "not a position: [1, 2] is not a skipped range",
+        ),
+        (
+            '{"version":2,"offsets":{},"skipped":{"t":{"0":[[2,2,null]]}}}',
+            "not a position: the skipped range [2, 2, None] is empty",
+        ),
+        (
+            '{"version":2,"offsets":{},"skipped":{"t":{"0":[[-1,2,null]]}}}',
+            "not a position: -1 is not an offset",
+        ),
+        (
+            '{"version":2,"offsets":{},"skipped":{"t":{"0":[[1,2,3]]}}}',
+            "not a position: 3 is not an incarnation",
+        ),
+        (
+            '{"version":2,"offsets":{},"skipped":[]}',
+            "not a position: [], expected an object by topic",
+        ),
         (
             '{"version":"1"}',
             "not a position: version is '1', expected an integer",
@@ -223,7 +285,8 @@ def test_a_newer_position_names_the_remedy() -> None:
     with pytest.raises(PositionRefused) as caught:
         Position.from_json('{"version":7,"lanes":{}}')
     assert str(caught.value) == (
-        "position has version 7, but only version 1 is supported; upgrade streamfactory"
+        "position has version 7, but only versions up to 2 are supported; "
+        "upgrade streamfactory"
     )
 
 
@@ -292,6 +355,24 @@ def test_moving_and_merging_leave_the_original() -> None:
     assert dict(merged) == {a: 1, b: 5}
     assert merged.incarnations == {a: "x"}
     assert dict(first.only({b})) == {b: 2}
+
+
+def test_skipped_ranges_stay_with_their_partitions() -> None:
+    a, b = Partition("t", 0), Partition("t", 1)
+    of_a, of_b = Skipped(a, 0, 5), Skipped(b, 1, 2)
+    first = Position({a: 9, b: 2}).skipping([of_b, of_a])
+    assert first.skipped == (of_a, of_b)
+    assert first.with_offset(a, 10).skipped == (of_a, of_b)
+    assert first.only({b}).skipped == (of_b,)
+    assert first.merge(Position({b: 3})).skipped == (of_a,)
+    assert Position({b: 3}).merge(first).skipped == (of_a, of_b)
+    assert first != Position({a: 9, b: 2})
+    assert first.skipping([]) == Position({a: 9, b: 2})
+
+
+def test_empty_range_is_refused() -> None:
+    with pytest.raises(ValueError, match="the skipped range 5 to 5 of t-0 is empty"):
+        Skipped(Partition("t", 0), 5, 5)
 
 
 def test_an_incarnation_without_an_offset_is_dropped() -> None:

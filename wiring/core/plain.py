@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamfactory.spi import Loss, Partition, Position, StreamError, Verdict
+from streamfactory.spi import Loss, Partition, Position, Skipped, StreamError, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,7 +42,7 @@ def plain(value: Any) -> Any:
 
 def _simple(value: Any) -> Any:
     """The plain value of what is not shown by its fields; None for other values."""
-    if isinstance(value, Loss):
+    if isinstance(value, Loss | Skipped):
         return value.to_dict()
     if isinstance(value, Position):
         return json.loads(value.to_json())

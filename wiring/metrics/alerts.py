@@ -148,6 +148,22 @@ ALERTS: Final = (
         "warning",
         "{{ $labels.job }}: it has been paused for an hour",
     ),
+    Alert(
+        "StreamfactorySkipped",
+        f"{_name(v.SKIPPED_OPEN_OFFSETS)} > 0",
+        "1h",
+        "warning",
+        "{{ $labels.job }}: {{ $value }} offsets that were skipped to be on time wait "
+        "for a backfill",
+    ),
+    Alert(
+        "StreamfactorySkippingStopped",
+        f"{_name(v.SKIPPING_STOPPED)} == 1",
+        "5m",
+        "warning",
+        "{{ $labels.job }}: it is late, and skips no more because too many ranges "
+        "wait for a backfill",
+    ),
 )
 """All alert rules, in the order of docs/alerts.md."""
 

@@ -17,6 +17,7 @@ _PARTITION: Final = ("stream", "topic", "partition")
 _STREAM: Final = ("stream",)
 _SPOOL: Final = ("stream", "partition")
 _PIPELINE: Final = ("pipeline",)
+_JOB: Final = ("job",)
 
 
 def _counter(name: str, doc: str, unit: str, labels: tuple[str, ...]) -> Metric:
@@ -360,7 +361,30 @@ JOB_PAUSED: Final = _gauge(
     "job.paused",
     "1 while a user has paused the job, else 0.",
     "",
-    ("job",),
+    _JOB,
+)
+
+SKIPPED_OFFSETS: Final = _counter(
+    "skipped.offsets",
+    "Offsets that a copy skipped to be on time (`fresh.within.millis`).",
+    "offsets",
+    _JOB,
+)
+SKIPPED_OPEN_OFFSETS: Final = _gauge(
+    "skipped.open.offsets",
+    "Offsets that were skipped, and that no backfill has read yet.",
+    "offsets",
+    _JOB,
+)
+SKIPPED_OPEN_RANGES: Final = _gauge(
+    "skipped.open.ranges", "Ranges of these offsets.", "", _JOB
+)
+SKIPPING_STOPPED: Final = _gauge(
+    "skipping.stopped",
+    "1 while rows are late and are not skipped, because `fresh.max.ranges` are open; "
+    "else 0.",
+    "",
+    _JOB,
 )
 
 METRICS: Final = tuple(

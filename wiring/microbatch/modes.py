@@ -25,6 +25,7 @@ _LIMITS: Final = (
     "maxTriggerDelay",
     "max.rows.per.second",
 )
+_FRESH: Final = ("fresh.within.millis", "fresh.within.rows")
 _STARTS: Final = (
     "startingTimestamp",
     "startingOffsetsByTimestamp",
@@ -40,7 +41,7 @@ def check_stream(config: StreamConfig) -> None:
     """Refuse options that do not apply to a streaming query.
 
     Raises:
-        ConfigError: config; an option defines an end.
+        ConfigError: config; an option defines an end, or skips rows.
     """
     problems = [
         Problem(
@@ -49,6 +50,16 @@ def check_stream(config: StreamConfig) -> None:
             s.origin,
         )
         for s in _given(config, _ENDS)
+    ]
+    problems += [
+        Problem(
+            s.full_key,
+            "is for `streamfactory copy --follow` only: a query of Spark skips nothing",
+            s.origin,
+            "remove it, or set it where the copy runs: --from-set",
+        )
+        for s in _given(config, _FRESH)
+        if s.value
     ]
     _refuse(config, problems)
 

@@ -359,6 +359,33 @@ _FRAMEWORK: Final = (
         minimum=1,
         applies=frozenset({"read"}),
     ),
+    Option(
+        "fresh.within.millis",
+        "How old the next message of a partition may be when `copy --follow` reads it. "
+        "A partition that is later continues where messages are half as old; "
+        "`streamfactory backfill` reads the ones between. 0: none is skipped.",
+        PERIOD,
+        minimum=0,
+        applies=frozenset({"read"}),
+        example="10m",
+    ),
+    Option(
+        "fresh.within.rows",
+        "The same in messages behind the latest.",
+        INTEGER,
+        minimum=1,
+        applies=frozenset({"read"}),
+    ),
+    Option(
+        "fresh.max.ranges",
+        "Maximum number of ranges that were skipped and that no backfill has read yet; "
+        "then nothing is skipped, and the lag grows.",
+        INTEGER,
+        default="100",
+        minimum=1,
+        maximum=1000,
+        applies=frozenset({"read"}),
+    ),
     # Pinot's thresholds
     Option(
         "realtime.segment.flush.threshold.rows",

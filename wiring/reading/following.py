@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streamfactory.spi import PartitionState
+from streamfactory.spi import PartitionState, Position
 from streamfactory.wiring.reading.rotation import Rotation
 from streamfactory.wiring.reading.starts import plan_read
 
@@ -57,6 +57,7 @@ def read_from(
         mine=mine,
         refresh=config["metadata.refresh.millis"] / 1000,
         clock=source.clock,
+        skipped=start.skipped if isinstance(start, Position) else (),
     )
 
 

@@ -24,6 +24,7 @@ from streamfactory.spi import (
     PartitionState,
     PartitionVanished,
     Position,
+    Skipped,
     TopicNotFound,
     TransientError,
 )
@@ -31,9 +32,10 @@ from streamfactory.wiring.reading.batches import refuse_torn
 from streamfactory.wiring.reading.confirming import Unconfirmed
 from streamfactory.wiring.reading.counters import Counters
 from streamfactory.wiring.reading.losses import LossPolicy, recreated, was_recreated
+from streamfactory.wiring.reading.skipping import before, joined
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from streamfactory.spi import End, PartitionInfo, StreamError
     from streamfactory.wiring.core.clock import Clock
@@ -72,6 +74,7 @@ class Rotation:
         mine: Selects new partitions to read.
         refresh: Seconds between searches for new partitions.
         clock: The clock.
+        skipped: Ranges before the starts that were skipped, and not read since.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class Rotation:
         mine: Callable[[Partition], bool],
         refresh: float,
         clock: Clock,
+        skipped: Iterable[Skipped] = (),
     ) -> None:
         self._source = source
         self._policy = LossPolicy.of(source.config)
@@ -97,6 +101,7 @@ class Rotation:
         self._counters = Counters()
         self._next: dict[Partition, int] = {}
         self._incarnations: dict[Partition, str] = {}
+        self._skipped = list(skipped)
         self._verified = False
         self.ends: dict[Partition, End] = {}
         """The ends of partitions that have ended."""
@@ -118,7 +123,7 @@ class Rotation:
     @property
     def position(self) -> Position:
         """Next offset of each partition, after the last returned batch."""
-        return Position(self._next, self._incarnations)
+        return Position(self._next, self._incarnations).skipping(self._skipped)
 
     @property
     def counters(self) -> Counters:
@@ -177,6 +182,33 @@ class Rotation:
             found = self._fetched.look_up(readers) if readers else {}
             for partition, incarnation in found.items():
                 self._compare(partition, readers[partition], incarnation)
+
+    def skip(self, targets: Mapping[Partition, int]) -> list[Skipped]:
+        """Continue at later offsets, and add what lies before them to the position.
+
+        Args:
+            targets: Where partitions continue, each behind its next offset.
+
+        Returns:
+            The ranges, of partitions that have not ended.
+        """
+        ranges = []
+        for cursor in [one for one in self._cursors if one.partition in targets]:
+            partition, target = cursor.partition, targets[cursor.partition]
+            incarnation = self._incarnations.get(partition)
+            one = Skipped(partition, self._next[partition], target, incarnation)
+            # Batches that were not handed out are read by the backfill.
+            self._fetched.drop(cursor)
+            kept = (item for item in self._unreturned if item[0] is not cursor)
+            self._unreturned = deque(kept)
+            cursor.next = self._next[partition] = target
+            self._skipped = joined(self._skipped, one)
+            ranges.append(one)
+        return ranges
+
+    def keep_skipped(self, skipped: Iterable[Skipped]) -> None:
+        """Replace the skipped ranges by those that were not read since."""
+        self._skipped = list(skipped)
 
     def begin_range(self) -> None:
         """Begin a range: reset the error budget of each partition (rule D3)."""
@@ -287,6 +319,12 @@ class Rotation:
         if cursor.reader is None:
             return  # it was removed
         self._next[partition] = batch.next_offset
+        if any(loss.cause == "truncated" for loss in batch.losses):
+            # From here on, offsets that were skipped are read.
+            resumed = batch.first_offset
+            at = batch.next_offset if resumed is None else resumed
+            known = self._incarnations.get(partition)
+            self._skipped = before(self._skipped, partition, known, at)
         if batch.incarnation is not None:
             self._incarnations[partition] = batch.incarnation
         if batch.state is BatchState.END_OF_PARTITION:

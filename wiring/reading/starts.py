@@ -91,7 +91,7 @@ def plan_read(
     if back is None:
         starts = starting_offsets(config, metadata, infos, start=start, default=default)
     else:
-        starts = {i.partition: _before_latest(metadata, i, back) for i in infos}
+        starts = {i.partition: before_latest(metadata, i, back) for i in infos}
     ends = None if follow else ending_offsets(config, metadata, infos)
     return Planned(infos, starts, ends, known.incarnations)
 
@@ -179,7 +179,8 @@ def _before_now(period: timedelta) -> datetime:
     raise MisuseError(msg, remedy="use a timedelta of 0 or more")
 
 
-def _before_latest(metadata: Metadata, info: PartitionInfo, back: int) -> int:
+def before_latest(metadata: Metadata, info: PartitionInfo, back: int) -> int:
+    """Return the offset that has so many messages behind it, or all that are held."""
     if info.latest is None:
         return info.start
     if not metadata.sparse:

@@ -15,6 +15,7 @@ from streamfactory.spi import (
     CheckpointFailed,
     CheckpointStore,
     Claims,
+    ConfigError,
     ConnectionFailed,
     EpochVisibility,
     GuaranteeRefused,
@@ -215,3 +216,20 @@ def test_rows_before_a_torn_end_are_kept(
             copy.run(threading.Event(), follow=True, on_progress=tell)
     assert caught.value.what == "the stream broke off: the connection broke off"
     assert memory.rows("to") == [[{"number": 1}, {"number": 2}, {"number": 3}]]
+
+
+def test_nothing_is_skipped_where_it_cannot_be_recorded_or_read_again(
+    numbers: dict[str, str],
+    sink: tuple[dict[str, str], durable.DurableHarness],
+    plugins: PluginManager,
+    tmp_path: Path,
+) -> None:
+    late = {"fresh.within.millis": "10m"}
+    store = FileCheckpointStore(tmp_path / "checkpoints")
+    with pytest.raises(ConfigError, match="'unremembering' stores no positions"):
+        open_copy(numbers | late, sink[0], checkpoints=store, plugins=plugins)
+    harness = forgetful.ForgetfulHarness(tmp_path)
+    harness.create(1)
+    into = numbers | {"stream.memory.topic.name": "to"}
+    with pytest.raises(ConfigError, match="'forgetful' cannot be read again"):
+        open_copy({**harness.properties(), **late}, into, plugins=plugins)

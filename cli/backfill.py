@@ -1,0 +1,100 @@
+"""``backfill``: what a copy skipped to be on time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from streamfactory.cli.copy import run_copy
+from streamfactory.cli.metrics_endpoint import telemetry_option
+from streamfactory.cli.parameters import (
+    class_paths_flag,
+    json_flag,
+    log_format_option,
+    one_definition,
+    overrides_of,
+)
+from streamfactory.cli.results import count, skipped_lines
+from streamfactory.cli.status import Status
+from streamfactory.transfer.copies import open_copy
+from streamfactory.transfer.skipping import copy_writer, open_ranges
+from streamfactory.wiring.config.loading import load
+from streamfactory.wiring.core.plain import plain
+from streamfactory.wiring.writing.sink import Sink
+
+if TYPE_CHECKING:
+    from streamfactory.cli.printing import Printer
+    from streamfactory.wiring.config.definition import StreamDefinition
+
+
+@click.command("backfill")
+@click.argument("source", metavar="FROM")
+@click.argument("sink", metavar="TO")
+@click.option("--sql", metavar="QUERY", help="As that of the copy.")
+@click.option("--where", metavar="CONDITION", help="As that of the copy.")
+@click.option(
+    "--writer", metavar="ID", help="Writer id of the copy, if it was given one."
+)
+@click.option("--list", "lists", is_flag=True, help="Print what would be read.")
+@click.option(
+    "--from-set",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=overrides_of,
+    help="Replace or add a property of FROM, such as max.rows.per.second. Repeatable.",
+)
+@click.option(
+    "--to-set",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=overrides_of,
+    help="Replace or add a property of TO. Repeatable.",
+)
+@class_paths_flag
+@telemetry_option
+@log_format_option
+@json_flag
+@click.pass_obj
+def backfill_command(
+    printer: Printer,
+    /,
+    *,
+    source: str,
+    sink: str,
+    writer: str | None,
+    lists: bool,
+    from_set: dict[str, str],
+    to_set: dict[str, str],
+    opentelemetry: bool,
+    **given: Any,
+) -> Status:
+    """Copy what `copy --follow` skipped to be on time: see fresh.within.millis.
+
+    Takes the arguments of the copy, and writes as a writer of its own, while the copy
+    runs or later: each row once over both, through kills of both. Ends when nothing is
+    left; the same command continues. Of two at once, the earlier one is fenced. Ranges
+    that the source no longer has are losses, by out.of.range.
+    """
+    from_, to = one_definition(source, from_set), one_definition(sink, to_set)
+    if lists:
+        return _list(printer, from_, to, writer, given["allow_class_paths"])
+    copy = open_copy(from_, to, writer_id=writer, create=False, backfill=True, **given)
+    return run_copy(printer, copy, opentelemetry=opentelemetry)
+
+
+def _list(
+    printer: Printer,
+    source: StreamDefinition,
+    sink: StreamDefinition,
+    writer: str | None,
+    allow_class_paths: bool,
+) -> Status:
+    writer = writer or copy_writer(source.name, sink.name)
+    with Sink(load(sink, "write", allow_class_paths=allow_class_paths)) as opened:
+        ranges = open_ranges(opened, writer)
+    total = sum(one.size for one in ranges)
+    document = {"writer": writer, "offsets": total, "ranges": plain(ranges)}
+    lines = [*skipped_lines(ranges), f"to read: {count(total, 'offset')}"]
+    printer.show(document, lines)
+    return Status.FINE
