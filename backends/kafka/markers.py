@@ -21,6 +21,14 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from streamfactory.arrowlog.decoding import (
+    InvalidValue,
+    mapping_of,
+    members_of,
+    optional,
+    text,
+    whole,
+)
 from streamfactory.spi import (
     ConfigError,
     FormatRefused,
@@ -38,8 +46,8 @@ if TYPE_CHECKING:
     from streamfactory.backends.kafka.producing import Deadline
     from streamfactory.backends.kafka.writing_topics import WrittenTopics
 
-_UNREADABLE: Final = (ValueError, TypeError, KeyError, RecursionError, OverflowError)
-"""Errors of parsing a foreign record; OverflowError for Infinity."""
+_UNREADABLE: Final = (InvalidValue, ValueError, TypeError, KeyError, RecursionError)
+"""Errors of parsing a foreign record."""
 _VERSION: Final = 1
 _PARTITIONS: Final = 32
 """Partitions of the topic of markers. An open transaction hides later records of its
@@ -262,20 +270,21 @@ def _last_value(
     return found
 
 
+_ANY: Final = whole(-(1 << 128), 1 << 128)
+_SUMMARY: Final = members_of({"rows": whole(), "sums": mapping_of(text, _ANY)})
+
+
 def _marker(body: Mapping[str, Any]) -> Marker:
-    return Marker(str(body["instance"]), int(body["claim"]), _commit(body))
+    claim = whole()(body["claim"])
+    return Marker(text(body["instance"]), claim, _commit(body))
 
 
 def _commit(body: Mapping[str, Any]) -> LastCommit | None:
     if "epoch" not in body:
         return None
-    position, summary = body.get("position"), body.get("summary")
+    position, summary = body.get("position"), optional(_SUMMARY)(body.get("summary"))
     return LastCommit(
-        int(body["epoch"]),
+        whole()(body["epoch"]),
         None if position is None else Position.from_json(json.dumps(position)),
-        None
-        if summary is None
-        else Summary(
-            int(summary["rows"]), {k: int(v) for k, v in summary["sums"].items()}
-        ),
+        None if summary is None else Summary(**summary),
     )

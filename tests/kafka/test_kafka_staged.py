@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -129,7 +130,24 @@ def test_payloads_that_are_none_of_ours_are_refused(payload: dict[str, Any]) -> 
         Staged.from_payload(payload)
 
 
-def test_a_marker_with_a_number_that_is_none_is_refused() -> None:
-    marker = b'{"version": 1, "instance": "a", "claim": Infinity}'
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"claim": float("inf")},
+        {"claim": "2"},
+        {"epoch": 1.5},
+        {"instance": 7},
+        {"summary": {"rows": 3, "sums": 5}},
+        {"summary": {"rows": 3, "sums": [1]}},
+        {"summary": {"rows": 3, "sums": {"a": "5"}}},
+        {"summary": {"rows": 3}},
+        {"summary": "rows"},
+    ],
+)
+def test_a_marker_with_a_value_of_another_kind_is_refused(
+    changed: dict[str, Any],
+) -> None:
+    body = {"version": 1, "instance": "a", "claim": 2, "epoch": 5}
+    assert Marker.decode(json.dumps(body).encode()).claim == 2
     with pytest.raises(FormatRefused, match="is not an epoch marker"):
-        Marker.decode(marker)
+        Marker.decode(json.dumps(body | changed).encode())
