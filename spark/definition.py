@@ -11,6 +11,7 @@ from streamfactory.spark.arrangement import Arrangement
 from streamfactory.spark.catalogues import OPTION, Home
 from streamfactory.spi import ConfigError, Problem
 from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.config.documents import SUFFIXES
 from streamfactory.wiring.config.loading import find_definition, load
 
 if TYPE_CHECKING:
@@ -66,8 +67,11 @@ def _definition(
         raise ConfigError(msg, remedy="keep the option `stream`, and load() empty")
     if not names:
         return from_mapping(given)
-    found = find_definition(names.pop(), home.catalogue(folder))
-    return found.with_overrides(given)
+    name = names.pop()
+    file = Path(home.folder, name)
+    if file.suffix.lower() in SUFFIXES and file.exists():
+        name = str(file)
+    return find_definition(name, home.catalogue(folder)).with_overrides(given)
 
 
 def _check_folders(config: StreamConfig) -> None:

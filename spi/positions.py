@@ -45,6 +45,8 @@ class Skipped:
 
     def __post_init__(self) -> None:
         start, end = (_whole(self.partition, at) for at in (self.start, self.end))
+        object.__setattr__(self, "start", start)
+        object.__setattr__(self, "end", end)
         if start >= end:
             msg = f"the skipped range {start} to {end} of {self.partition} is empty"
             raise ValueError(msg)
@@ -136,8 +138,10 @@ class Position(Mapping[Partition, int]):
 
         The skipped ranges are those of both, of a common partition those of ``other``.
         """
-        if not self or not other:
-            return other or self
+        if not (other or other._skipped):
+            return self
+        if not (self or self._skipped):
+            return other
         incarnations = {
             p: i for p, i in self._incarnations.items() if p not in other._offsets
         }

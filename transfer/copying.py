@@ -162,8 +162,9 @@ class Copy(Closing):
         self._rows = self._epochs = self._dead = 0
         self._losses: list[Loss] = []
         self._began: float | None = None
-        self._traceparents = Traceparents()
         """When the first rows of the open epoch were read, since 1970-01-01 UTC."""
+        self._traceparents = Traceparents()
+        """Of the open epoch."""
         self.guarantee = self._promise()
         """The guarantee of the copy, with reasons."""
 

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
-from streamfactory.backends.kafka.committed import committed_incarnation
+from streamfactory.backends.kafka.committed import (
+    begun_partitions,
+    committed_incarnation,
+)
 from streamfactory.backends.kafka.errors import retried
 from streamfactory.backends.kafka.group_settings import first_start
 from streamfactory.spi import IncarnationChanged, Partition, PartitionInfo, Position
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from confluent_kafka import Consumer
 
@@ -31,6 +34,8 @@ class PlannedStarts:
     """To be assigned."""
     passed: set[Partition] = field(default_factory=set)
     """Partitions without a commit that start at their latest offset."""
+    begun: dict[Partition, int] = field(default_factory=dict)
+    """With how many partitions of its topic the group began, to be committed."""
     recreated: dict[Partition, IncarnationChanged] = field(default_factory=dict)
     """Partitions whose committed offset is of a topic that was deleted. They are
     assigned at their latest offset, until the framework decides."""
@@ -68,8 +73,7 @@ class StartPlanner:
         places = [TopicPartition(p.topic, p.id) for p in partitions]
         found = self._committed(client, places)
         fresh = {place.topic for place in found if place.offset < 0}
-        # A topic with committed partitions has grown: start new ones at earliest.
-        grown = self._committed_topics(client, fresh)
+        begun = {topic: self._begun(client, topic) for topic in fresh}
         planned = PlannedStarts()
         for place in found:
             partition = Partition(place.topic, place.partition)
@@ -77,18 +81,24 @@ class StartPlanner:
             if info is None:  # it was deleted meanwhile: the client reports it
                 planned.places.append(place)
                 continue
-            earliest = self._earliest or place.topic in grown
-            _plan(planned, place, info, earliest=earliest)
+            count = begun_partitions(place)
+            if place.offset < 0 and not self._earliest:
+                count = begun[place.topic]
+            if count:
+                planned.begun[partition] = count
+            _plan(planned, place, info)
         return planned
 
-    def _committed_topics(self, client: Consumer, topics: Iterable[str]) -> set[str]:
-        known = set()
-        for topic in topics:
-            count = self._metadata.fetch_partition_count(topic)
-            places = [TopicPartition(topic, number) for number in range(count)]
-            if any(place.offset >= 0 for place in self._committed(client, places)):
-                known.add(topic)
-        return known
+    def _begun(self, client: Consumer, topic: str) -> int:
+        """With how many partitions of a topic the group began; others were added.
+
+        Members that join together plan at different times: commits of the first one
+        have this number. 0 if there are only commits without it.
+        """
+        count = self._metadata.fetch_partition_count(topic)
+        places = [TopicPartition(topic, number) for number in range(count)]
+        committed = [one for one in self._committed(client, places) if one.offset >= 0]
+        return min((begun_partitions(one) or 0 for one in committed), default=count)
 
     def _committed(
         self, client: Consumer, places: list[TopicPartition]
@@ -98,13 +108,7 @@ class StartPlanner:
         )
 
 
-def _plan(
-    planned: PlannedStarts,
-    place: TopicPartition,
-    info: PartitionInfo,
-    *,
-    earliest: bool,
-) -> None:
+def _plan(planned: PlannedStarts, place: TopicPartition, info: PartitionInfo) -> None:
     """Add the start of one partition."""
     partition, latest = info.partition, info.latest or 0
     current, expected = info.incarnation or "", committed_incarnation(place)
@@ -123,7 +127,7 @@ def _plan(
         at, start = place.offset, latest
     elif place.offset >= 0:
         at, start = place.offset, place.offset
-    elif earliest:
+    elif partition.id >= planned.begun.get(partition, 0):
         # Not as a number: retention may delete that offset before it is fetched.
         at, start = info.earliest, OFFSET_BEGINNING
     else:

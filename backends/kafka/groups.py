@@ -29,7 +29,7 @@ from streamfactory.backends.kafka.group_settings import (
     member_settings,
     subscription,
 )
-from streamfactory.backends.kafka.group_starts import StartPlanner
+from streamfactory.backends.kafka.group_starts import PlannedStarts, StartPlanner
 from streamfactory.backends.kafka.metadata import KafkaMetadata
 from streamfactory.backends.kafka.native_groups import (
     MemberQueue,
@@ -114,6 +114,8 @@ class KafkaGroupMember(StreamLevelConsumer):
         self._starts = Position()
         self._recreated: dict[Partition, IncarnationChanged] = {}
         """Partitions that are not read until `seek`."""
+        self._begun: dict[Partition, int] = {}
+        """See `begun_partitions`: every commit repeats it."""
         self._ready: deque[tuple[Partition, Fetched]] = deque()
         self._errors: dict[Partition | None, StreamError] = {}
         """To be raised after the rows before them; one of each partition."""
@@ -169,7 +171,7 @@ class KafkaGroupMember(StreamLevelConsumer):
         while self._client is not None:
             # What was assigned again is read from the last commit.
             left -= self._taken
-            places = committed_places(position.only(left))
+            places = committed_places(position.only(left), self._begun)
             error = self._saved(self._client, places) if places else None
             if error is None:
                 self._committed = position.only(left)
@@ -201,6 +203,7 @@ class KafkaGroupMember(StreamLevelConsumer):
         self._mine.clear()
         self._starts = Position()
         self._recreated.clear()
+        self._begun.clear()
         self._next.clear()
         self._ready.clear()
         self._errors.clear()
@@ -251,15 +254,17 @@ class KafkaGroupMember(StreamLevelConsumer):
         self._mine |= set(partitions)
         self._starts = self._starts.merge(planned.position)
         self._recreated |= planned.recreated
-        self._save_starts(client, planned.position.only(planned.passed))
+        self._begun |= planned.begun
+        self._save_starts(client, planned)
 
-    def _save_starts(self, client: Consumer, starts: Position) -> None:
+    def _save_starts(self, client: Consumer, planned: PlannedStarts) -> None:
         """Commit where partitions start that no member has read before.
 
         Otherwise the next owner, if this member ends before it commits, would pass what
         came since. Best effort: `commit` stores them too.
         """
-        places = committed_places(starts)
+        starts = planned.position.only(planned.passed)
+        places = committed_places(starts, planned.begun)
         error = self._saved(client, places) if places else None
         if error is not None:
             log.info("starts of group %r were not committed: %s", self._group, error)
@@ -287,6 +292,7 @@ class KafkaGroupMember(StreamLevelConsumer):
             self._next.pop(partition, None)
             self._errors.pop(partition, None)
             self._recreated.pop(partition, None)
+            self._begun.pop(partition, None)
         self._drop(revoked)
 
     @property

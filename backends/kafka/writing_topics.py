@@ -101,12 +101,14 @@ class WrittenTopics:
         except KafkaException as error:
             if error.args[0].code() not in _MISSING:
                 raise
-            msg = f"topic {topic!r} does not exist"
-            remedy = "create it with `streamfactory topics create`"
-            raise TopicNotFound(msg, remedy=remedy) from error
+            raise _not_found(topic) from error
 
     def settings(self, topic: str, deadline: Deadline) -> dict[str, str]:
-        """The configuration of a topic; empty without permission to read it."""
+        """The configuration of a topic; empty without permission to read it.
+
+        Raises:
+            TopicNotFound: permanent; no broker knows it after a while.
+        """
 
         def ask(seconds: float) -> dict[str, str]:
             resource = ConfigResource(ResourceType.TOPIC, topic)
@@ -119,6 +121,8 @@ class WrittenTopics:
         try:
             return self._retry(ask, deadline)
         except KafkaException as error:
+            if error.args[0].code() in _MISSING:
+                raise _not_found(topic) from error
             if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 raise
             return {}
@@ -277,3 +281,9 @@ class WrittenTopics:
                     ) from error
                 self._retire()  # it may cache an old leader
                 time.sleep(min(10 * _PAUSE, deadline.left))
+
+
+def _not_found(topic: str) -> TopicNotFound:
+    msg = f"topic {topic!r} does not exist"
+    remedy = "create it with `streamfactory topics create`"
+    return TopicNotFound(msg, remedy=remedy)

@@ -19,6 +19,7 @@ from tests.certificates import issue_certificates
 from tests.flight.conftest import stream
 
 import streamfactory
+from streamfactory.backends.flight.client.handshake import refuses_certificate
 from streamfactory.backends.flight.protocol import messages
 from streamfactory.spi import ConfigError, ConnectionFailed, NotAuthorized, StreamError
 from streamfactory.wiring.streams.opening import open_sink
@@ -285,6 +286,12 @@ def test_server_that_closes_each_connection_does_not_refuse_the_certificate(
         given = {**tls(certificates, "client"), "connection_timeout_millis": "500"}
         with pytest.raises(ConnectionFailed):
             read(properties | prefixed(given))
+
+
+def test_a_certificate_that_was_removed_since_is_not_what_the_server_refuses() -> None:
+    with closing_peer(None) as given:
+        location = given["stream.flight.location"]
+        assert not refuses_certificate(location, "Socket closed", ("/none", "/none"))
 
 
 def prefixed(given: dict[str, str]) -> dict[str, str]:

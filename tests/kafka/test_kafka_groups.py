@@ -22,7 +22,7 @@ from streamfactory.spi import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from tests.kafka.topics import Topics
@@ -200,13 +200,53 @@ def test_what_came_after_a_member_that_committed_nothing_is_not_passed(
     topics.send(topic, [b"passed"] * 3)
     options = {"startingOffsets": "latest", PROTOCOL: protocol}
     with group.member(topic, options) as first:
-        deadline = time.monotonic() + PATIENCE
-        while group.committed() != {0: 3}:  # where the group has started
-            assert time.monotonic() < deadline
-            assert first.next_batch(0.2) is None
+        read_until(first, lambda: group.committed() == {0: 3})  # where it has started
     topics.send(topic, [b"v"] * 2)
     with group.member(topic, options) as second:
         assert take([second], 2) == [(0, 3), (0, 4)]
+
+
+@pytest.mark.parametrize("commits", [False, True])
+def test_members_that_join_together_pass_the_same_history(
+    topics: Topics, group: Group, *, commits: bool
+) -> None:
+    topic = topics.create(partitions=2)
+    fill(topics, topic, 2, 3)
+    latest = {"startingOffsets": "latest"}
+    with group.member(topic, latest) as alone:
+        read_until(alone, lambda: len(group.committed()) == 2)
+        if commits:
+            alone.commit()
+    # Another group, of which one member was assigned partition 0, and the other one
+    # polls later.
+    asked = [ConsumerGroupTopicPartitions(group.name)]
+    places = topics.admin.list_consumer_group_offsets(asked)[group.name].result(60)
+    [first] = [one for one in places.topic_partitions if one.partition == 0]
+    group.name += "-together"
+    wanted = [ConsumerGroupTopicPartitions(group.name, [first])]
+    topics.admin.alter_consumer_group_offsets(wanted)[group.name].result(60)
+    with group.member(topic, latest) as later:
+        read_until(later, lambda: group.committed() == {0: 3, 1: 3})
+    # A partition that is added is read from its beginning.
+    topics.grow(topic, 3)
+    fill(topics, topic, 3, 2)
+    with group.member(topic, latest) as last:
+        assert sorted(take([last], 6)) == [
+            (0, 3),
+            (0, 4),
+            (1, 3),
+            (1, 4),
+            (2, 0),
+            (2, 1),
+        ]
+
+
+def read_until(member: Stream, done: Callable[[], bool]) -> None:
+    """Poll a member that has nothing to read until something has happened."""
+    deadline = time.monotonic() + PATIENCE
+    while not done():
+        assert time.monotonic() < deadline
+        assert member.next_batch(0.2) is None
 
 
 def test_a_checkpoint_goes_beyond_markers_of_transactions(

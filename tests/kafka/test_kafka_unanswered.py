@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
+from streamfactory.backends.kafka import writing_topics
 from streamfactory.backends.kafka.clients import Watch
 from streamfactory.backends.kafka.metadata import KafkaMetadata
 from streamfactory.backends.kafka.producing import Deadline
 from streamfactory.backends.kafka.writing_topics import WrittenTopics
-from streamfactory.spi import PartialMetadata, Partition
+from streamfactory.spi import PartialMetadata, Partition, TopicNotFound
 from streamfactory.wiring.config.definition import from_mapping
 from streamfactory.wiring.config.loading import load
 
@@ -100,3 +101,19 @@ def test_a_writer_asks_a_broker_again_that_does_not_know_a_new_topic() -> None:
     topics, client = WrittenTopics(dict, Watch(), "broker"), Client(unknown, unknown, 7)
     topics._admin = lambda *_: client  # type: ignore[assignment,method-assign]
     assert topics.begin(("t", 0), Deadline(5.0)) == 7
+
+
+def test_settings_of_a_topic_that_stays_unknown_are_those_of_a_missing_topic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(writing_topics, "_SPREAD", 0.0)
+    answer: Future[object] = Future()
+    unknown = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+    answer.set_exception(KafkaException(unknown))
+    topics = WrittenTopics(dict, Watch(), "broker")
+    client = SimpleNamespace(
+        describe_configs=lambda wanted, **_: dict.fromkeys(wanted, answer)
+    )
+    topics._admin = lambda *_: client  # type: ignore[assignment,method-assign]
+    with pytest.raises(TopicNotFound, match="topic 'nope' does not exist"):
+        topics.settings("nope", Deadline(5.0))

@@ -86,6 +86,9 @@ def test_contexts_are_bounded() -> None:
     found.add(rows(*many))
     found.add(rows(*many[::-1]))
     assert found.take() == [context(n) for n in range(1, 129)]
+    later = "01" + context(7)[2:]
+    found.add(rows(*[[("traceparent", f"{later}-{n}".encode())] for n in range(9)]))
+    assert found.take() == [later]
 
 
 def test_copy_links_to_the_contexts_that_its_messages_carry(tmp_path: Path) -> None:

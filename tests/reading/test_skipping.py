@@ -10,7 +10,10 @@ import pytest
 from tests.specimens import PARTITION_0, TOPIC, Author, rows
 
 from streamfactory.spi import (
+    BatchState,
     Fetched,
+    Loss,
+    OffsetOutOfRange,
     Partition,
     PartitionInfo,
     PartitionVanished,
@@ -243,6 +246,26 @@ def test_range_of_a_removed_partition_is_a_loss() -> None:
         reading = ranges_of(source, replace(one, partition=Partition(TOPIC, 7)))
         with closing(reading), pytest.raises(PartitionVanished):
             reading.next_batch(5)
+
+
+def test_range_behind_the_end_of_its_partition_is_a_loss() -> None:
+    author = Author(latest=1000)
+    author.bounds(0, 1000, "x")
+    author.always = lambda *_: Fetched(None, 15, state=BatchState.END_OF_PARTITION)
+    one = Skipped(PARTITION_0, 10, 30, "x")
+    with closing(author.source(out__of__range="earliest")) as source:
+        reading = ranges_of(source, one)
+        with closing(reading):
+            lost = reading.next_batch(5)
+            assert lost is not None
+            wanted = Loss(PARTITION_0, 15, 30, "truncated")
+            assert [*lost.losses] == [*reading.counters.losses] == [wanted]
+            assert reading.position == Position({PARTITION_0: 30}, {PARTITION_0: "x"})
+    with closing(author.source()) as source:
+        reading = ranges_of(source, one)
+        with closing(reading), pytest.raises(OffsetOutOfRange) as caught:
+            reading.next_batch(5)
+    assert (caught.value.stream, caught.value.offset) == (source.config.name, 15)
 
 
 def first_offset(reading: SkippedRanges) -> int | None:

@@ -64,6 +64,9 @@ def test_names_of_folders_are_relative_to_the_program(
     assert found({"stream": "clicks"}, home)[0] == "session"
     options = {"STREAM": "clicks", "Streams": "../option/configs/streams"}
     assert found(options, home)[0] == "option"
+    file = {"stream": "configs/streams/clicks.toml"}
+    assert found(file, Home(str(projects["home"]))) == ("home", projects["home"])
+    assert found(file, Home("/nowhere")) == ("process", projects["process"])
 
 
 def found(options: dict[str, str], home: Home | None) -> tuple[str, Path]:

@@ -368,6 +368,18 @@ def test_skipped_ranges_stay_with_their_partitions() -> None:
     assert Position({b: 3}).merge(first).skipped == (of_a, of_b)
     assert first != Position({a: 9, b: 2})
     assert first.skipping([]) == Position({a: 9, b: 2})
+    # The partition was removed: its range is a loss that a backfill has to report.
+    removed = Position().skipping([of_a])
+    assert removed.merge(Position({b: 3})).skipped == (of_a,)
+    assert Position({b: 3}).merge(removed) == Position({b: 3}).skipping([of_a])
+    assert removed.merge(Position()) == Position().merge(removed) == removed
+
+
+def test_offsets_of_a_skipped_range_may_be_numbers_of_numpy() -> None:
+    a = Partition("t", 0)
+    one = Skipped(a, np.int64(1), np.int64(5))  # type: ignore[arg-type]
+    text = Position({a: 9}).skipping([one]).to_json()
+    assert text == Position({a: 9}).skipping([Skipped(a, 1, 5)]).to_json()
 
 
 def test_empty_range_is_refused() -> None:

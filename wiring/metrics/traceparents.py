@@ -20,6 +20,8 @@ _MOST: Final = 128
 """Links of a span: the SDK's own limit."""
 _COLUMNS: Final = ("_headers", "headers")
 """Of rows, and of messages that are not decoded."""
+_LENGTH: Final = 55
+"""Characters of the known fields. Later versions may have more, of any length."""
 _CONTEXT: Final = re.compile(
     r"(?P<version>(?!ff)[0-9a-f]{2})-(?P<trace>(?!0{32})[0-9a-f]{32})"
     r"-(?P<span>(?!0{16})[0-9a-f]{16})-(?P<flags>[0-9a-f]{2})(?P<more>-.*)?"
@@ -44,7 +46,7 @@ class Traceparents:
         for value in pc.unique(values)[: 2 * _MOST].to_pylist():
             text = "" if value is None else value.decode("latin-1")
             if len(self._found) < _MOST and parse_traceparent(text) is not None:
-                self._found[text] = None
+                self._found[text[:_LENGTH]] = None
 
     def take(self) -> Sequence[str]:
         """The contexts that were added since the last call, in their order."""

@@ -143,10 +143,7 @@ class SkippedRanges:
             # The reader has counted the loss, and continues where the copy reads.
             return self._end(one, replace(batch.losses[-1], end=one.end))
         if batch.state is BatchState.END_OF_PARTITION and batch.next_offset < one.end:
-            msg = f"the partition ends at {batch.next_offset}, within a skipped range"
-            raise OffsetOutOfRange(
-                msg, partition=one.partition, offset=batch.next_offset
-            )
+            return self._end(one, self._ended(one, batch.next_offset))
         self._check_progress(one, batch)
         self._move(one, batch.next_offset)
         return batch
@@ -172,6 +169,13 @@ class SkippedRanges:
         when = "before its skipped range was read"
         loss = self._policy.vanished(one.partition, one.start, when)
         return replace(loss, end=one.end)
+
+    def _ended(self, one: Skipped, at: int) -> Loss:
+        msg = f"the partition ends at {at}, within a skipped range"
+        error = OffsetOutOfRange(msg, partition=one.partition, offset=at)
+        loss = Loss(one.partition, at, one.end, "truncated")
+        self._counters.losses.append(self._policy.accept(loss, error))
+        return loss
 
     def _end(self, one: Skipped, loss: Loss) -> MessageBatch:
         """End a range whose other messages are lost."""
