@@ -183,8 +183,8 @@ HEAD = b'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1}\n'
         (
             HEAD + b'{"version": 9, "offsets": {}}',
             (
-                "offsets/4: source 0: position has version 9, but only version 1 is "
-                "supported"
+                "offsets/4: source 0: position has version 9, but only versions up "
+                "to 2 are supported"
             ),
         ),
         (

@@ -37,7 +37,7 @@ def test_public_classes_of_the_modules_are_all_there() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 missing += [node.name] if node.name not in spi.__all__ else []
     # Those of the framework alone, and what our own backends share.
-    assert missing == ["Kind", "Backoff", "Setting", "HookSpecs", "Wake"]
+    assert missing == ["Kind", "Backoff", "Setting", "HookSpecs", "UserFile", "Wake"]
 
 
 def test_importing_the_contract_loads_no_arrow_and_no_client() -> None:
