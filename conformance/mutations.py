@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _NEXT_TO: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
     ast.Lt: ast.LtE,
@@ -232,7 +232,7 @@ def _steps(
         node: The tree.
         where: Functions and classes around it.
         statement: Line of the statement around it.
-        texts: Names of the function around it whose values people read.
+        texts: Names of the function around it whose values only people read.
     """
     if _declares(node) or _is_text(node, texts):
         return
@@ -266,13 +266,35 @@ def _is_text(node: ast.AST, texts: frozenset[str]) -> bool:
 
 
 def _text_names(function: ast.AST) -> frozenset[str]:
-    """Names that a function uses in errors and in log records only."""
-    shown: Counter[str] = Counter()
-    for node in ast.walk(function):
-        if isinstance(node, ast.Raise) or _is_text(node, frozenset()):
-            shown.update(_loaded(node))
+    """Names that a function uses only in texts that people read."""
     every = Counter(_loaded(function))
-    return frozenset(name for name in shown if shown[name] >= every[name])
+    texts: frozenset[str] = frozenset()
+    while True:
+        # What is used only in the text of a name in `texts` is one of them, too.
+        shown = Counter(
+            name for part in _shown(function, texts) for name in _loaded(part)
+        )
+        found = frozenset(name for name in shown if shown[name] == every[name])
+        if found == texts:
+            return found
+        texts = found
+
+
+def _shown(node: ast.AST, texts: frozenset[str]) -> Iterator[ast.AST]:
+    """The parts of a tree that make texts which people read; none within another."""
+    match node:
+        case ast.Raise(ast.Call(_, [message, *fields], keywords)):
+            yield message
+            rest: Iterable[ast.AST] = (*fields, *keywords)
+        case ast.JoinedStr():  # may be a key
+            rest = node.values
+        case _ if _is_text(node, texts):
+            yield node
+            return
+        case _:
+            rest = ast.iter_child_nodes(node)
+    for child in rest:
+        yield from _shown(child, texts)
 
 
 def _loaded(node: ast.AST) -> list[str]:

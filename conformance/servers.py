@@ -18,9 +18,13 @@ if TYPE_CHECKING:
 
 _SUPERVISOR: Final = """
 stop=$1; server=; shift
+resume() {
+  for child in $(cat /proc/"$1"/task/*/children 2>/dev/null); do resume "$child"; done
+  kill -s CONT "$1" 2>/dev/null
+}
 end() {
   [ -z "$server" ] && return
-  kill -s "$stop" "$server"; kill -s CONT "$server" 2>/dev/null; wait "$server"; server=
+  kill -s "$stop" "$server"; resume "$server"; wait "$server"; server=
 }
 while read -r word; do
   if [ "$word" = start ]; then
@@ -35,7 +39,8 @@ done
 end
 """
 """A shell that starts and stops the server as it reads, and ends it with this process,
-however that ends.
+however that ends. A server that is suspended goes on first, with its processes: it may
+wait for them.
 
 It leads a session of its own. Otherwise Ctrl-C in a terminal would end the shell alone:
 a shell starts programs in the background so that they ignore that signal."""
@@ -171,6 +176,7 @@ class LocalServer:
         if self._shell is None:
             msg = "the server was not started"
             raise RuntimeError(msg)
+        self._suspended = []  # the shell lets them go on
         if self._exchange(self._shell, "stop") is None:
             # The shell has not waited for it: its id is no other process's.
             with suppress(ProcessLookupError):
@@ -190,11 +196,15 @@ class LocalServer:
             msg = "the server does not run"
             raise RuntimeError(msg)
         self._suspended = [self._server]
-        # A process that is suspended starts no other: its children are all.
-        for pid in self._suspended:
-            os.kill(pid, signal.SIGSTOP)
-            self._await_suspended(pid)
-            self._suspended += _children(pid)
+        try:
+            # A process that is suspended starts no other: its children are all.
+            for pid in self._suspended:
+                os.kill(pid, signal.SIGSTOP)
+                self._await_suspended(pid)
+                self._suspended += _children(pid)
+        except BaseException:
+            self.thaw()
+            raise
 
     def _await_suspended(self, pid: int) -> None:
         deadline = time.monotonic() + self._timeout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from streamfactory.conformance.bench import Bench
-    from streamfactory.spi import ConsumerFactory
+    from streamfactory.spi import ConsumerFactory, MetadataProvider
     from streamfactory.wiring.reading.source import Source
 
-_TIMEOUT: Final = 2.0
+_LONGEST: Final = 2.0
 """Seconds of ``connection.timeout.millis`` in these cases: some clients count whole
 seconds, from 2 on."""
 _SEVERAL: Final = 3
@@ -37,7 +38,12 @@ _HUNG: Final = 2
 
 def _options(bench: Bench) -> dict[str, str]:
     key = f"stream__{bench.backend.name}__connection__timeout__millis"
-    return {key: f"{_TIMEOUT * 1000:.0f}", "retry__max__attempts": "1"}
+    return {key: f"{_timeout(bench) * 1000:.0f}", "retry__max__attempts": "1"}
+
+
+def _timeout(bench: Bench) -> float:
+    """Seconds: fewer where backends answer at once, as those of one process do."""
+    return min(_LONGEST, bench.waits.progress / 2)
 
 
 @contextmanager
@@ -62,7 +68,8 @@ def _unanswered(
     may_succeed: bool = False,
 ) -> None:
     """Check that a call ends in time, with the error of a server that is away."""
-    longest = requests * _TIMEOUT + _HUNG * bench.waits.progress
+    limit = requests * _timeout(bench)
+    longest = limit + _HUNG * bench.waits.progress
 
     def attempt() -> StreamError | None:
         try:
@@ -75,7 +82,7 @@ def _unanswered(
         return None
 
     bench.note(what)
-    error = bench.within(requests * _TIMEOUT, what, attempt)
+    error = bench.within(limit, what, attempt)
     if error is not None:
         expect_away(error, what)
     elif not may_succeed:
@@ -94,32 +101,41 @@ def a_server_that_does_not_answer_is_a_timeout(bench: Bench) -> None:
     """The author's calls end in connection.timeout.millis where nothing is answered."""
     number = bench.create(messages=3)
     bench.fetch_all(number)  # what a first call imports takes longer
-    source, used, fresh = bench.source(**_options(bench)), *_factories(bench)
-    provider, consumer = bench.provider(used), bench.consumer(number, used)
+    source = bench.source(**_options(bench))
+    asking, reading, fresh = _factories(bench)
+    provider, consumer = bench.provider(asking), bench.consumer(number, reading)
     before = bench.infos(provider)
     start, limits = before[number].earliest, FetchLimits(1, BYTES, 0.1)
     consumer.fetch_messages(start, None, limits)
-    with _silence(bench):
-        for factory in (used, fresh):
-            of = "a used" if factory is used else "a new"
-            asked = provider if factory is used else bench.provider(factory)
-            ask = partial(asked.fetch_partitions, [bench.topic], ())
-            _unanswered(bench, source, f"fetch_partitions of {of} factory", ask)
-        # A client that receives in a thread of its own notices nothing: it is empty.
-        fetch = partial(consumer.fetch_messages, start + 1, None, limits)
-        _unanswered(bench, source, "fetch_messages", fetch, may_succeed=True)
-    found = bench.infos(bench.provider(used))
+
+    def ask(provider: MetadataProvider | None = None) -> object:
+        provider = provider or bench.provider(fresh)
+        return provider.fetch_partitions([bench.topic], ())
+
+    check = partial(_unanswered, bench, source)
+    fetch = partial(consumer.fetch_messages, start + 1, None, limits)
+    with _silence(bench), ThreadPoolExecutor() as threads:  # all of them wait at once
+        used = partial(ask, provider)
+        checks = [
+            threads.submit(check, "fetch_partitions of a used factory", used),
+            threads.submit(check, "fetch_partitions of a new factory", ask),
+            # A client that receives in a separate thread does not notice: no rows.
+            threads.submit(check, "fetch_messages", fetch, may_succeed=True),
+        ]
+    for one in checks:
+        one.result()
+    found = bench.infos(bench.provider(asking))
     expect({*found}, {*before}, "partitions when it answers again")
-    if used.claims().replayable:
+    if reading.claims().replayable:
         rows = bench.fetch_all(number)
         expect([n for _, n in rows], bench.written[number], "messages afterwards")
 
 
 def _factories(bench: Bench) -> list[ConsumerFactory]:
-    """Two factories of the author's."""
+    """Three factories of the author's: one may let its calls wait for each other."""
     made = bench.configured(**_options(bench))
     assert made.backend.consumer_factory is not None
-    return [bench.closing(made.backend.consumer_factory(made.config)) for _ in range(2)]
+    return [bench.closing(made.backend.consumer_factory(made.config)) for _ in range(3)]
 
 
 @case(

@@ -14,6 +14,7 @@ from streamfactory.conformance.spark import Crash, Hook, crash_at, one_run, ship
 from streamfactory.conformance.spark.reading import Query
 from streamfactory.conformance.spark.source import SparkSource
 from streamfactory.spi import Partition, Position, PositionRefused
+from streamfactory.spi.positions import POSITION_VERSION
 from streamfactory.wiring.microbatch import BatchOffset
 
 if TYPE_CHECKING:
@@ -300,14 +301,14 @@ def a_foreign_checkpoint_is_refused(bench: Bench) -> None:
     text = quiet.logs.offsets[max(quiet.logs.offsets)]
     position = BatchOffset.parse(text).at
     assert position is not None
-    good = position.to_json()
+    good, newer = position.to_json(), POSITION_VERSION + 1
     other = Position({Partition("another-stream", 0): 1}).to_json()
     offset = position[bench.partition(bench.first())]
     wrong = {
         "torn": good[: len(good) // 2],
         "empty": "",
         "no position": '"earliest"',
-        "newer": good.replace('"version":1', '"version":2'),
+        "newer": good.replace('"version":1', f'"version":{newer}'),
         "of another stream": other,
         "with an offset as text": good.replace(f":{offset}}}", f':"{offset}"}}'),
     }

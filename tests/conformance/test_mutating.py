@@ -130,6 +130,33 @@ class Reader(Base):
 """
 
 
+USED = """
+def key(row):
+    part = row + 1
+    return f"{part}"
+
+def check(row):
+    at = row + 1
+    if at > row:
+        raise Refused(f"row {at}")
+    return at
+
+def refuse(row):
+    latest = row + 1
+    raise Refused("out of range", latest)
+
+def show(row):
+    shown = row + 1
+    msg = f"row {shown}"
+    raise Refused(msg)
+"""
+
+
+def test_what_is_more_than_a_text_is_a_mutation() -> None:
+    found = [m.where for m in mutations_of(USED) if m.before == "row + 1"]
+    assert sorted(found) == ["check", "key", "refuse"]
+
+
 def test_what_people_read_is_no_mutation() -> None:
     found = {(m.line, m.kind, m.before) for m in mutations_of(SHOWN)}
     refused = "Refused(msg, count, remedy=remedy.strip())"

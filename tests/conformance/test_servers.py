@@ -28,6 +28,14 @@ with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as server:
     while True:
         server.accept()[0].close()
 """
+FORKING = f"""
+import signal, subprocess, sys
+command = [sys.executable, "-c", {ECHO!r}, *sys.argv[1:]]
+child = subprocess.Popen(command, start_new_session=True)
+signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+child.wait()
+"""
+"""A server that waits for its processes when it ends, such as PostgreSQL."""
 PARENT = """
 import sys, time
 from pathlib import Path
@@ -42,10 +50,12 @@ time.sleep(60)
 """
 
 
-def make(folder: Path, kind: str = "", timeout: float = 20.0) -> LocalServer:
+def make(
+    folder: Path, kind: str = "", timeout: float = 20.0, program: str = ECHO
+) -> LocalServer:
     return LocalServer(
         folder,
-        lambda port: [sys.executable, "-c", ECHO, str(port), kind],
+        lambda port: [sys.executable, "-c", program, str(port), kind],
         timeout=timeout,
     )
 
@@ -108,12 +118,7 @@ def test_a_frozen_server_accepts_and_answers_when_it_is_thawed(
 
 
 def test_the_processes_of_a_frozen_server_are_frozen_too(tmp_path: Path) -> None:
-    parent = "import subprocess, sys; subprocess.run([sys.executable, *sys.argv[1:]])"
-    given = ("-c", ECHO)
-    server = LocalServer(
-        tmp_path,
-        lambda port: [sys.executable, "-c", parent, *given, str(port), ""],
-    )
+    server = make(tmp_path, program=FORKING)
     server.start()
     server.freeze()
     with (
@@ -121,15 +126,19 @@ def test_the_processes_of_a_frozen_server_are_frozen_too(tmp_path: Path) -> None
         pytest.raises(TimeoutError),
     ):
         connection.recv(1)
+    server.stop()
+    assert not is_alive(tmp_path)
+    server.thaw()
     server.close()
 
 
 @pytest.mark.parametrize("frozen", ["", "frozen"])
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("program", [ECHO, FORKING], ids=["one", "several"])
 def test_a_server_ends_with_a_process_and_its_group(
-    sent: signal.Signals, frozen: str, tmp_path: Path
+    program: str, sent: signal.Signals, frozen: str, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-c", PARENT, str(tmp_path), ECHO, frozen]
+    command = [sys.executable, "-c", PARENT, str(tmp_path), program, frozen]
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,

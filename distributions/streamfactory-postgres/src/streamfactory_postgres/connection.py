@@ -46,7 +46,9 @@ class _Answered(psycopg.Connection[tuple[Any, ...]]):
     def wait(
         self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None
     ) -> T:
-        return super().wait(self._answered(gen), interval)
+        # Of psycopg 3.2 it takes no timeout.
+        limits = {} if timeout is None else {"timeout": timeout}
+        return super().wait(self._answered(gen), interval, **limits)
 
     def _answered(self, gen: PQGen[T]) -> PQGen[T]:
         heard, ready = time.monotonic(), None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ from streamfactory.spi import (
     ConfigError,
     ConnectionFailed,
     MessageTooLarge,
+    MisuseError,
     NotAuthorized,
     Unsupported,
 )
 
+from streamfactory_nats.admin import NatsTopicAdmin
 from streamfactory_nats.harness import NatsHarness, make_server
 
 
@@ -30,7 +33,12 @@ def harness(tmp_path: Path) -> Iterator[NatsHarness]:
     made.close()
 
 
-def publish(properties: Mapping[str, str], *messages: tuple[str, bytes, Any]) -> None:
+def publish(
+    properties: Mapping[str, str],
+    *messages: tuple[str, bytes, Any],
+    subjects: Sequence[str] | None = None,
+    stream: str | None = None,
+) -> None:
     """Publish with the client alone; the subject's stream is created first."""
 
     async def run() -> None:
@@ -40,13 +48,21 @@ def publish(properties: Mapping[str, str], *messages: tuple[str, bytes, Any]) ->
             password=properties["stream.nats.password"],
         )
         jetstream = client.jetstream()
-        name = messages[0][0].partition(".")[0]
-        await jetstream.add_stream(name=name, subjects=[f"{name}.>"])
+        name = stream or messages[0][0].partition(".")[0]
+        await jetstream.add_stream(name=name, subjects=subjects or [f"{name}.>"])
         for subject, payload, headers in messages:
             await jetstream.publish(subject, payload, headers=headers)
         await client.close()
 
     asyncio.run(run())
+
+
+@contextlib.contextmanager
+def administration(properties: Mapping[str, str]) -> Iterator[NatsTopicAdmin]:
+    with streamfactory.open(properties) as stream:
+        config = stream.config
+    with contextlib.closing(NatsTopicAdmin(config)) as admin:
+        yield admin
 
 
 def of_stream(harness: NatsHarness, name: str) -> dict[str, str]:
@@ -76,6 +92,26 @@ def test_a_stream_of_other_programs_is_one_partition(harness: NatsHarness) -> No
     assert batch.rows["value"].to_pylist() == [b"1", b"2"]
     with pytest.raises(Unsupported, match="was not created as a topic"):
         streamfactory.open_sink(properties).put(harness.rows([1]))
+
+
+def test_streams_with_messages_are_not_replaced_by_a_new_topic(
+    harness: NatsHarness,
+) -> None:
+    harness.create(1)
+    name = f"{harness.topic}x"
+    other, own = (of_stream(harness, f"{name}-{number}") for number in (1, 2))
+    # It has the name and a subject of a partition, and is none.
+    publish(
+        other, (f"{name}-1.paid", b"1", None), subjects=[f"{name}-1.>", f"{name}.eu"]
+    )
+    # As left where the stream of partition 0 was deleted.
+    publish(own, (f"{name}.2", b"2", None), subjects=[f"{name}.2"], stream=f"{name}-2")
+    with administration(harness.properties()) as admin:
+        with pytest.raises(MisuseError, match=f"stream '{name}-2' of topic"):
+            admin.create(name, None, 1)
+        admin.create(f"{name}y", None, 1)
+    for properties, value in (other, b"1"), (own, b"2"):
+        assert [row["value"] for row in read(properties)] == [value]
 
 
 def test_keys_and_deletions_survive(harness: NatsHarness) -> None:

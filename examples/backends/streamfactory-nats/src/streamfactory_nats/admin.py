@@ -41,8 +41,14 @@ class NatsTopicAdmin(spi.TopicAdmin):
                 await layout.fetch_partitions(client, topic, self._timeout)
                 msg = f"topic {topic!r} exists"
                 raise spi.MisuseError(msg)
-            # Of a creation or deletion that was interrupted.
-            for info in await layout.fetch_streams(client, topic, self._timeout):
+            left = await layout.fetch_streams(client, topic, self._timeout)
+            # Before the topic is there nothing is written.
+            for info in left:
+                if info.partition.id == 0 or info.last > 0:
+                    msg = f"stream {info.stream!r} of topic {topic!r} exists"
+                    remedy = "delete the stream, if its messages are not needed"
+                    raise spi.MisuseError(msg, remedy=remedy)
+            for info in left:  # of a creation that was interrupted
                 await self._delete(client, info.stream)
             await self._create(
                 client,

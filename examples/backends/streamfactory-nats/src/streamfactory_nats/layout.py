@@ -145,8 +145,11 @@ async def fetch_streams(
         streams = answer.get("streams") or []
         for stream in streams:
             match = _PARTITION.fullmatch(stream["config"]["name"])
-            if match is not None and match["topic"] == topic:
-                partition = spi.Partition(topic, int(match["id"]))
+            if match is None or match["topic"] != topic:
+                continue
+            partition = spi.Partition(topic, int(match["id"]))
+            # A stream of another program may have such a name, and a like subject.
+            if stream["config"]["subjects"] == [subject_name(topic, partition.id)]:
                 found.append(parse_info(partition, stream))
         listed += len(streams)
         if not streams or listed >= answer["total"]:
