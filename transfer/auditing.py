@@ -19,6 +19,7 @@ import pyarrow as pa
 from streamfactory.engines.search.browsing import Browser, Limits
 from streamfactory.engines.search.columns import octets_text
 from streamfactory.spi import (
+    ClosedError,
     ConfigError,
     ConnectionFailed,
     Position,
@@ -105,6 +106,7 @@ class AuditTrail(Closing):
         self._find = find
         self.name = find().name
         self._lock = threading.Lock()
+        self._closed = False
         self._sink: Sink | None = open_sink(find())
 
     def write(
@@ -143,6 +145,9 @@ class AuditTrail(Closing):
         row = row.append_column("_partition", pa.array([0], pa.int32()))
         try:
             with self._lock:
+                if self._closed:
+                    msg = "the record is closed"
+                    raise ClosedError(msg)
                 if self._sink is None:
                     self._sink = open_sink(self._find())
                 try:
@@ -184,6 +189,7 @@ class AuditTrail(Closing):
     def close(self) -> None:
         """Close the stream; twice is allowed."""
         with self._lock:
+            self._closed = True
             if self._sink is not None:
                 self._sink.close()
 

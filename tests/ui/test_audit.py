@@ -336,6 +336,16 @@ def test_many_write_at_once(world: World) -> None:
     assert len({one["name"] for one in rows()}) == 20
 
 
+def test_a_closed_record_is_not_opened_again(world: World) -> None:
+    """A job may end after the pages have."""
+    with recorded(world) as trail:
+        pass
+    change = Change("anna", "here", "edit", "topic", "late")
+    for _ in range(2):
+        with pytest.raises(ConnectionFailed, match="the record is closed"):
+            trail.write(change, "made")
+
+
 # --- commands -------------------------------------------------------------------
 
 
