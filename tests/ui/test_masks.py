@@ -225,6 +225,26 @@ def test_masks_that_do_not_fit_show_nothing(
     assert not any(secret in text for secret in SECRETS)
 
 
+def test_a_profile_may_add_masks(
+    small: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Topic(small.folder / "topics", "buyers")
+    with open_sink(made.options) as sink:
+        sink.put(pa.Table.from_pylist([ROW]))
+    made.file(small.catalogue)
+    profile = small.catalogue.parent / "profiles" / "prod.toml"
+    profile.parent.mkdir()
+    profile.write_text('[types.file]\n"mask.columns" = "email=hide"\n')
+    rights = {"buyers": {READ: ["reader"]}}
+    rows = "/api/v1/streams/buyers/rows"
+    with people(users_file(tmp_path / "users.toml", rights)) as client:
+        log_in(client, "reader")
+        assert client.get(rows).status_code == 403
+        monkeypatch.setenv("STREAMFACTORY_PROFILE", "prod")
+        (row,) = client.get(rows).get_json()["items"]
+        assert (row["email"], row["id"]) == ("***", 1)
+
+
 def test_a_path_leads_through_maps_and_strange_texts(
     small: World, tmp_path: Path
 ) -> None:
