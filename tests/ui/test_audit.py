@@ -399,6 +399,19 @@ def test_a_command_changes_nothing_that_it_cannot_record(
         assert position(world) == before
 
 
+def test_a_broken_file_does_not_hide_the_record(world: World, run: Run) -> None:
+    before = position(world)
+    moved = ("offsets", "reset", "clicks", "--group", "billing", "--to", "0", "-y")
+    with recorded(world):
+        (file,) = (one for one in world.catalogue.iterdir() if "changes" in one.name)
+        file.write_text(file.read_text()[:-3])
+        found = run(*moved)
+    assert "may define the record of changes, and cannot be read" in found.err
+    assert position(world) == before
+    file.write_text("[properties")  # of something else
+    assert run(*moved).status == 0
+
+
 def test_a_catalogue_has_one_record(world: World, run: Run) -> None:
     assert audit_stream(Catalogue()) is None
     assert "no stream of the catalogue" in run("audit").err
