@@ -332,6 +332,21 @@ def test_letters_are_not_replayed_where_the_user_could_see_them(
         assert found.status_code == 200
 
 
+def test_letters_are_not_replayed_where_other_masks_would_show_them(
+    world: World, tmp_path: Path
+) -> None:
+    world.letters({"code": b"x"})
+    world.topic.options["mask.columns"] = "phone=hide"
+    world.topic.file(world.catalogue)
+    file = users_file(tmp_path / "users.toml", {"*": {OPERATE: ["anna"]}})
+    with people(file) as client:
+        csrf = log_in(client, "anna")
+        form = {"stream": "letters", "to": "clicks", "csrf": csrf}
+        found = client.client.post("/actions/replay", data=form, base_url=PLACE)
+        assert found.status_code == 403
+        assert "the right values is missing" in found.get_data(as_text=True)
+
+
 # --- definitions ----------------------------------------------------------------
 
 
