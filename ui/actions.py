@@ -99,7 +99,7 @@ def _of_move() -> Iterator[Thing]:
 _JOB: Final = Rule(Right.OPERATE, "the streams of the replay", _of_job)
 _REPLAY: Final = Rule(
     Right.OPERATE,
-    "the streams; values of the letters, for users who have it for another target",
+    "the streams; values of the letters, for users who see rows of another target",
     _of_replay,
 )
 _MOVED: Final = Rule(
