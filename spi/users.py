@@ -163,7 +163,7 @@ class UserFile:
             msg = f"unknown table {min(unknown)!r}; expected {expected}"
             raise ValueError(msg)
         digests: dict[str, bytes] = {}
-        for user, reference in plain.get("tokens", {}).items():
+        for user, reference in _table(plain, "tokens").items():
             if not user.isprintable() or user[:1] in _OTHER_MEANINGS:
                 msg = f"{user!r} is no name of a user"
                 raise ValueError(msg)
@@ -185,10 +185,10 @@ class UserFile:
     ) -> Patterns:
         """The patterns of one table."""
         found = []
-        for pattern, given in plain.get(table, {}).items():
+        for pattern in (patterns := _table(plain, table)):
             place = f"{table}.{pattern!r}"
             rights: dict[str, frozenset[str]] = {}
-            for right, users in given.items():
+            for right, users in _table(patterns, pattern, place).items():
                 if right not in self._tables[table]:
                     expected = ", ".join(self._tables[table])
                     msg = f"{place}: {right!r} is no right; expected {expected}"
@@ -213,6 +213,15 @@ class UserFile:
         if not is_user_name(user.removeprefix("@")):
             msg = f"{place}: {user!r} is no name of a user"
             raise ValueError(msg)
+
+
+def _table(plain: Mapping[str, Any], key: str, place: str = "") -> Mapping[str, Any]:
+    """A table of the file; empty if there is none."""
+    found = plain.get(key, {})
+    if not isinstance(found, dict):
+        msg = f"{place or key} is no table"
+        raise ValueError(msg)  # noqa: TRY004 - a mistake in the file
+    return found
 
 
 def digest_of(token: str) -> bytes:

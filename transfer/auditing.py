@@ -19,12 +19,15 @@ import pyarrow as pa
 from streamfactory.engines.search.browsing import Browser, Limits
 from streamfactory.engines.search.columns import octets_text
 from streamfactory.spi import (
+    ClosedError,
     ConfigError,
     ConnectionFailed,
     Position,
     StreamError,
     TopicNotFound,
 )
+from streamfactory.spi.files import read_file
+from streamfactory.wiring.config.documents import MAX_BYTES
 from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.core.guard import masked_errors
@@ -37,6 +40,7 @@ from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
     from streamfactory.spi import Partition
     from streamfactory.wiring.config.catalogue import Catalogue
@@ -105,6 +109,7 @@ class AuditTrail(Closing):
         self._find = find
         self.name = find().name
         self._lock = threading.Lock()
+        self._closed = False
         self._sink: Sink | None = open_sink(find())
 
     def write(
@@ -143,6 +148,9 @@ class AuditTrail(Closing):
         row = row.append_column("_partition", pa.array([0], pa.int32()))
         try:
             with self._lock:
+                if self._closed:
+                    msg = "the record is closed"
+                    raise ClosedError(msg)
                 if self._sink is None:
                     self._sink = open_sink(self._find())
                 try:
@@ -184,6 +192,7 @@ class AuditTrail(Closing):
     def close(self) -> None:
         """Close the stream; twice is allowed."""
         with self._lock:
+            self._closed = True
             if self._sink is not None:
                 self._sink.close()
 
@@ -192,8 +201,14 @@ def audit_stream(catalogue: Catalogue) -> StreamDefinition | None:
     """The stream in which a catalogue wants changes by commands recorded.
 
     Raises:
-        ConfigError: config; there are two, or the catalogue cannot be read.
+        ConfigError: config; there are two, or the catalogue cannot be read, or a file
+            of it that may define the record.
     """
+    for path, error in catalogue.broken().items():
+        if path.parent == catalogue.folder and _may_define(path):
+            msg = f"{path} may define the record of changes, and cannot be read"
+            remedy = f"to see why: streamfactory validate {path}"
+            raise ConfigError(msg, remedy=remedy) from error
     found = [
         one
         for name in catalogue.names()
@@ -208,6 +223,17 @@ def audit_stream(catalogue: Catalogue) -> StreamDefinition | None:
         msg = f"the streams {names} have {AUDIT.key}=true"
         raise ConfigError(msg, remedy="leave it to one of them")
     return found[0] if found else None
+
+
+def _may_define(path: Path) -> bool:
+    """Whether a file that cannot be read has the word of the option."""
+    word = AUDIT.key.partition(".")[0].encode()
+    try:
+        return word in read_file(path, MAX_BYTES).lower()
+    except PermissionError:
+        return True
+    except OSError:
+        return False  # a folder, for instance
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 SESSION_SECONDS: Final = 8 * 3600
 MOST_SESSIONS: Final = 100
+MOST_OF_USER: Final = 10
+"""Sessions of one user of a proxy, whose clients may keep no cookies: each of their
+requests begins one, and the sessions of others have to stay."""
 MOST_CHANGES: Final = 4
 """Changes that a session keeps until they are confirmed."""
 MOST_FAILURES: Final = 10
@@ -144,7 +147,7 @@ class Access:
 
     def _begin(self, user: User, token: bytes | None) -> str:
         now = time.monotonic()
-        self._forget(now)
+        self._forget(now, None if token is not None else user.name)
         secret = secrets.token_urlsafe(32)
         csrf = secrets.token_urlsafe(32)
         session = Session(user, token, csrf, now + SESSION_SECONDS)
@@ -198,8 +201,13 @@ class Access:
         with self._lock:
             self._sessions.pop(digest_of(secret), None)
 
-    def _forget(self, now: float) -> None:
-        """Make room for one more session."""
-        kept = {key: one for key, one in self._sessions.items() if one.ends > now}
-        newest = sorted(kept.items(), key=lambda item: item[1].ends)
-        self._sessions = dict(newest[-(MOST_SESSIONS - 1) :])
+    def _forget(self, now: float, proxied: str | None) -> None:
+        """Make room for one more session, which may be of a user of the proxy."""
+        kept = [item for item in self._sessions.items() if item[1].ends > now]
+        kept.sort(key=lambda item: item[1].ends)
+        own = [
+            key for key, one in kept if one.token is None and one.user.name == proxied
+        ]
+        dropped = set(own[: max(0, len(own) - MOST_OF_USER + 1)])
+        others = [item for item in kept if item[0] not in dropped]
+        self._sessions = dict(others[-(MOST_SESSIONS - 1) :])

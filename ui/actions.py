@@ -28,6 +28,7 @@ from streamfactory.ui.changes import (
 )
 from streamfactory.ui.letters import outstanding
 from streamfactory.ui.logs import log_change
+from streamfactory.ui.masking import has_masks
 from streamfactory.ui.parameters import Parameter, takes_parameters
 from streamfactory.ui.people import PIPELINES, STREAMS, Right
 from streamfactory.ui.pipelines import find, pipelines
@@ -76,13 +77,15 @@ def _of_job() -> Iterator[Thing]:
 def _of_replay() -> Iterator[Thing]:
     """What a replay reads and writes.
 
-    Who may see the rows of the target sees those of the letters there.
+    Who may see the rows of the target, or see them masked, sees those of the letters
+    there, with the masks of the target.
     """
     asked = _asked_replay()
     letters, to = the_stream(asked.letters), the_stream(asked.to)
-    if asked.of != asked.to and may(Right.VALUES, *to):
+    of = [the_stream(asked.of)] if asked.of else []
+    if of != [to] and (may(Right.VALUES, *to) or has_masks(to.name)):
         require(Right.VALUES, letters)
-    yield from (letters, to, *map(the_stream, filter(None, [asked.of])))
+    yield from (letters, to, *of)
 
 
 def _of_move() -> Iterator[Thing]:
@@ -96,7 +99,7 @@ def _of_move() -> Iterator[Thing]:
 _JOB: Final = Rule(Right.OPERATE, "the streams of the replay", _of_job)
 _REPLAY: Final = Rule(
     Right.OPERATE,
-    "the streams; values of the letters, for users who have it for another target",
+    "the streams; values of the letters, for users who see rows of another target",
     _of_replay,
 )
 _MOVED: Final = Rule(

@@ -39,7 +39,6 @@ from streamfactory.ui.proxies import NotTrusted
 from streamfactory.ui.rights import (
     OPEN,
     RightMissing,
-    Thing,
     may,
     needs,
     permitted,
@@ -317,7 +316,8 @@ def _record_refusal(reason: str, *, is_right: bool = False) -> None:
     begun = "confirmed" in g and g.confirmed.begun  # the record has its outcome
     if request.method != "POST" or begun or not (is_right or "change" in request.form):
         return
-    right, (kind, name) = g.get("needed") or (Right.READ, Thing("", ""))
+    right, thing = g.get("needed") or (Right.READ, None)
+    kind, name = thing or ("", "")
     change = change_of(right, kind.removesuffix("s"), name)
     what = request.path
     try:

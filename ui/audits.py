@@ -10,7 +10,8 @@ from flask import Blueprint, abort, render_template, request
 from streamfactory.transfer.auditing import OUTCOMES, SCHEMA, Wanted, read_audit
 from streamfactory.ui.asked import note, number
 from streamfactory.ui.catalogue import catalogue
-from streamfactory.ui.messages import offsets_text, parse_place
+from streamfactory.ui.message_values import offsets_text
+from streamfactory.ui.messages import parse_place
 from streamfactory.ui.parameters import Parameter, takes_parameters
 from streamfactory.ui.people import STREAMS, Right
 from streamfactory.ui.rights import Rule, Thing, needs

@@ -28,7 +28,9 @@ def forget() -> None:
 
 
 def catalogue() -> Catalogue:
-    """The catalogue as it was a moment ago.
+    """The catalogue as it was a moment ago; its errors name no other streams.
+
+    Users with different rights see the answers of one look-up.
 
     Raises:
         ConfigError: config; its folder cannot be listed.
@@ -41,7 +43,7 @@ def catalogue() -> Catalogue:
             until, where, kept = _read
             if time.monotonic() < until and where == place:
                 return kept
-        kept, begin = found.snapshot(), time.monotonic()
+        kept, begin = found.snapshot(lists_names=False), time.monotonic()
         kept.names()  # reads it
         end = time.monotonic()
         _read = end + max(_FRESH, _SHARE * (end - begin)), place, kept

@@ -16,14 +16,13 @@ from streamfactory.engines.search.browsing import messages_of
 from streamfactory.spi import MisuseError, StreamError
 from streamfactory.ui.cells import MOST_COLUMNS
 from streamfactory.ui.masking import hidden_errors
+from streamfactory.ui.message_values import message_document, shown_columns
 from streamfactory.ui.messages import (
     MOST_MESSAGES,
     Query,
     masker_of,
-    message_document,
     opened_query,
     row_filter,
-    shown_columns,
 )
 from streamfactory.wiring.core.defects import InternalError
 from streamfactory.wiring.core.shown import masked, plain_error

@@ -82,6 +82,7 @@ class Masker:
         if not raw:
             for one in masks:
                 column, rest = _column_of(one, schema, config.name)
+                _check_path(one, rest, schema.field(column).type, config.name)
                 self._masks.setdefault(column, []).append((rest, one))
         whole = set(_WHOLE)
         if schema.equals(envelope_schema()):
@@ -123,29 +124,62 @@ class Masker:
             return pa.array([HIDDEN] * len(column), pa.string())
         values = plain_values(column, octets_text)
         for rest, mask in masks:
-            values = [self._within(value, rest, mask) for value in values]
+            values = [self._within(one, rest, mask, column.type) for one in values]
         return pa.array([_text(value) for value in values], pa.string())
 
-    def _within(self, value: Any, path: list[str], mask: Mask) -> Any:
-        """A value with a mask on a part of it; hidden where there cannot be one."""
+    def _within(
+        self, value: Any, path: list[str], mask: Mask, kind: pa.DataType | None
+    ) -> Any:
+        """A value with a mask on a part of it; hidden where there cannot be one.
+
+        Args:
+            value: The value, as `plain_values` has it.
+            path: The members that lead to the part.
+            mask: The mask.
+            kind: The type of the value; None for a part of JSON.
+        """
         if value is None:
             return HIDDEN if mask.action == HIDE else None
-        if isinstance(value, list) and path:
-            return [self._within(one, path, mask) for one in value]
         if not path:
             return self._replaced(value, mask)
+        if kind is not None and pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        if kind is None or _is_text(kind):
+            return self._within_json(value, path, mask)
+        if pa.types.is_map(kind) and isinstance(value, list):
+            return [
+                [key, self._within(inner, path[1:], mask, kind.item_type)]
+                if str(key).casefold() == path[0].casefold()
+                else [key, inner]
+                for key, inner in value
+            ]
+        if pa.types.is_struct(kind) and isinstance(value, dict):
+            return {
+                name: self._within(inner, path[1:], mask, kind.field(name).type)
+                if name.casefold() == path[0].casefold()
+                else inner
+                for name, inner in value.items()
+            }
+        if _is_list(kind) and isinstance(value, list):
+            return [self._within(one, path, mask, kind.value_type) for one in value]
+        return HIDDEN
+
+    def _within_json(self, value: Any, path: list[str], mask: Mask) -> Any:
+        """As `_within`, for a text, or what is in one."""
         if isinstance(value, str):
             try:
                 value = json.loads(value)
+                if isinstance(value, dict | list):
+                    return _text(self._within_json(value, path, mask))
             except (ValueError, RecursionError):
-                return HIDDEN
-            if not isinstance(value, dict | list):
-                return HIDDEN
-            return json.dumps(self._within(value, path, mask), ensure_ascii=False)
+                pass
+            return HIDDEN
+        if isinstance(value, list):
+            return [self._within(one, path, mask, None) for one in value]
         if not isinstance(value, dict):
             return HIDDEN
         return {
-            key: self._within(inner, path[1:], mask)
+            key: self._within(inner, path[1:], mask, None)
             if key.casefold() == path[0].casefold()
             else inner
             for key, inner in value.items()
@@ -168,14 +202,73 @@ def _column_of(mask: Mask, schema: pa.Schema, stream: str) -> tuple[str, list[st
         name = ".".join(parts[:end])
         if name in schema.names:
             return name, parts[end:]
-    msg = f"mask.columns names {mask.path!r}, and the rows have no such column"
-    raise ConfigError(msg, stream=stream, remedy="mend mask.columns")
+    raise _misfit(mask, "and the rows have no such column", stream)
+
+
+def _check_path(mask: Mask, path: list[str], kind: pa.DataType, stream: str) -> None:
+    """Refuse a path to a member that a struct cannot have.
+
+    Raises:
+        ConfigError: config; a misspelt mask must not show what it was meant for.
+    """
+    if path and mask.action == SHOW:
+        raise _misfit(mask, "and only whole columns can be shown", stream)
+    while path:
+        if pa.types.is_dictionary(kind) or _is_list(kind):
+            kind = kind.value_type
+        elif pa.types.is_map(kind):
+            kind, path = kind.item_type, path[1:]
+        elif pa.types.is_struct(kind):
+            members = {field.name.casefold(): field.type for field in kind}
+            if path[0].casefold() not in members:
+                raise _misfit(mask, f"and no member is {path[0]!r}", stream)
+            kind, path = members[path[0].casefold()], path[1:]
+        else:
+            return  # JSON in a text; of other types the whole value is hidden
+
+
+def _misfit(mask: Mask, why: str, stream: str) -> ConfigError:
+    msg = f"mask.columns names {mask.path!r}, {why}"
+    return ConfigError(msg, stream=stream, remedy="mend mask.columns")
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    types = pa.types
+    return any(
+        check(kind)
+        for check in (
+            types.is_list,
+            types.is_large_list,
+            types.is_fixed_size_list,
+            types.is_list_view,
+            types.is_large_list_view,
+        )
+    )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    """Whether a value may be a text with JSON in it."""
+    types = pa.types
+    return any(
+        check(kind)
+        for check in (
+            types.is_string,
+            types.is_large_string,
+            types.is_string_view,
+            types.is_binary,
+            types.is_large_binary,
+            types.is_binary_view,
+            types.is_fixed_size_binary,
+        )
+    )
 
 
 def _text(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
-    return json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False)
+    # Halves of surrogate pairs, which JSON may have, are written as JSON escapes them.
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 @contextmanager

@@ -6,7 +6,6 @@ The functions connect to the stream, and are bounded by `PAGE` or `DOWNLOAD`.
 from __future__ import annotations
 
 import io
-import json
 import threading
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
@@ -15,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from streamfactory.engines.search.browsing import Browser, Limits, times_of
-from streamfactory.engines.search.columns import hidden, octets_text, searchable
+from streamfactory.engines.search.browsing import Browser, Limits
 from streamfactory.engines.search.outputs import RowWriter, json_lines
 from streamfactory.engines.search.row_filter import RowFilter
 from streamfactory.spi import (
@@ -29,11 +27,19 @@ from streamfactory.spi import (
 )
 from streamfactory.spi.masking import mask_userinfo
 from streamfactory.ui.catalogue import catalogue
-from streamfactory.ui.cells import MOST_COLUMNS, cell_rows
+from streamfactory.ui.cells import MOST_COLUMNS
 from streamfactory.ui.masking import Masker, hidden_errors
+from streamfactory.ui.message_values import (
+    fields_of,
+    hidden_rows,
+    mask_of,
+    message_document,
+    offsets_text,
+    shown_columns,
+    whole_text,
+)
 from streamfactory.ui.streams import opened_source, refuse_transport
 from streamfactory.wiring.core.shown import masked
-from streamfactory.wiring.core.values import plain_values
 from streamfactory.wiring.reading.position_arguments import offsets_of
 from streamfactory.wiring.reading.position_texts import parse_marks
 from streamfactory.wiring.reading.raw_messages import as_raw
@@ -41,7 +47,7 @@ from streamfactory.wiring.reading.raw_messages import as_raw
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from streamfactory.engines.search.browsing import Message, MessagePage
+    from streamfactory.engines.search.browsing import MessagePage
     from streamfactory.spi import Partition, PartitionInfo
     from streamfactory.wiring.reading.source import Source
 
@@ -51,17 +57,10 @@ PAGE: Final = Limits()
 DOWNLOAD: Final = Limits(messages=10_000, rows=500_000, size=64 << 20, seconds=20.0)
 MOST_MESSAGES: Final = 200
 """Of a page that a client asks for."""
-MOST_VALUE: Final = 256 << 10
-"""Characters of one value on the page of a message."""
-_ROWS: Final = 20
-"""Rows of one message that a page shows."""
 _SEARCHES: Final = 4
 """Searches and downloads at a time."""
 _PATIENCE: Final = 20.0
 """Seconds that one waits for its turn."""
-_OWN: Final = frozenset(envelope_schema().names) - {"key", "value", "headers"}
-"""Columns of undecoded messages that a page shows apart."""
-
 _turns = threading.BoundedSemaphore(_SEARCHES)
 
 
@@ -200,9 +199,9 @@ def _message(
             raw = masker.rows(raw)
         for column in raw.schema.names:
             values = raw.column(column)
-            found["parts"].append([column, _whole(values, 0)])
+            found["parts"].append([column, whole_text(values, 0)])
         if not source.source_schema.equals(envelope_schema()):
-            found["rows"] = _fields(raw, shown_columns(source))
+            found["rows"] = fields_of(raw, shown_columns(source))
             metadata = source.metadata_columns
             found["parts"] = [one for one in found["parts"] if one[0] in metadata]
         found = _masked(found, source)
@@ -214,7 +213,7 @@ def _message(
                     rows = _one(source, topic, number, offset)
                     if (masker := masker_of(source, query)) is not None:
                         rows = masker.rows(rows)
-                    fields = _fields(rows, shown_columns(source))
+                    fields = fields_of(rows, shown_columns(source))
                     found["rows"] = _masked(fields, source)
         except StreamError as error:
             if error.error_class.value != "decode" or masked:
@@ -237,11 +236,11 @@ def download(query: Query, format: str) -> Download:
         mask = mask_of(source)
         sink = io.BytesIO()
         schema = _shown_schema(source, query)
-        empty = _hidden([], schema, mask)
+        empty = hidden_rows([], schema, mask)
         with RowWriter(format, sink, empty.schema) as writer:
             rows = [one.rows for one in page.messages]
             if rows:
-                writer.write(_hidden(rows, schema, mask))
+                writer.write(hidden_rows(rows, schema, mask))
         ended = page.has_previous if query.back else page.has_next
         return Download(sink.getvalue(), sum(map(len, rows)), not ended)
 
@@ -257,7 +256,7 @@ def rows_page(query: Query) -> RowsPage:
         page = _page(source, query, limits)
         rows = [one.rows for one in page.messages]
         return RowsPage(
-            _hidden(rows, _shown_schema(source, query), mask_of(source)),
+            hidden_rows(rows, _shown_schema(source, query), mask_of(source)),
             offsets_text(page.before),
             offsets_text(page.after),
             page.has_previous if query.back else page.has_next,
@@ -410,100 +409,5 @@ def _turn() -> Iterator[None]:
         _turns.release()
 
 
-# --- what is shown --------------------------------------------------------------
-
-
-def shown_columns(source: Source) -> list[str]:
-    """The columns of a table of messages: those of rows, or value and headers."""
-    names = source.schema.names
-    if source.source_schema.equals(envelope_schema()) and not source.decodes:
-        return [name for name in names if name not in _OWN and name != "key"]
-    metadata = source.metadata_columns
-    return [name for name in names if name not in metadata]
-
-
-def message_document(one: Message, names: Sequence[str]) -> Document:
-    """One message of a table, unmasked."""
-    rows = one.rows.slice(0, _ROWS)
-    return {
-        "topic": one.partition.topic,
-        "partition": one.partition.id,
-        "offset": one.offset,
-        "time": _time(rows),
-        "key": _key(rows),
-        "rows": cell_rows(rows, names),
-        "more": one.rows.num_rows - rows.num_rows,
-    }
-
-
-def _time(rows: pa.RecordBatch) -> str:
-    times = times_of(rows)
-    if times is None:
-        return ""
-    return plain_values(times.slice(0, 1), octets_text)[0] or ""
-
-
-def _key(rows: pa.RecordBatch) -> str | None:
-    names = rows.schema.names
-    # `key` is a metadata column of undecoded messages only.
-    name = "key" if "timestampType" in names else "_key"
-    return cell_rows(rows.slice(0, 1), [name])[0][0] if name in names else None
-
-
-def _fields(rows: pa.RecordBatch, names: Sequence[str]) -> list[list[list[str]]]:
-    """The values of some rows, each with its name."""
-    return [
-        [[name, _whole(rows.column(name), at)] for name in names[:MOST_COLUMNS]]
-        for at in range(min(rows.num_rows, _ROWS))
-    ]
-
-
-def _whole(values: pa.Array, at: int) -> str:
-    """A whole value as text, within a bound."""
-    part = values.slice(at, 1)
-    if part.nbytes > 4 * MOST_VALUE:
-        return _beginning(part)
-    value = plain_values(part, octets_text)[0]
-    if value is None:
-        return "null"
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    if len(text) > MOST_VALUE:
-        return f"{text[:MOST_VALUE]} … ({len(text):,} characters)"
-    return text
-
-
-def _beginning(part: pa.Array) -> str:
-    """The beginning of a value that is too large to be converted."""
-    scalar = part[0]
-    if isinstance(scalar, pa.BinaryScalar | pa.LargeBinaryScalar | pa.StringScalar):
-        buffer = scalar.as_buffer()
-        begin = buffer.slice(0, min(buffer.size, MOST_VALUE)).to_pybytes()
-        return f"{begin.decode(errors='backslashreplace')} … ({buffer.size:,} bytes)"
-    return f"<{part.type}, {part.nbytes:,} bytes: too large for a page>"
-
-
-def offsets_text(position: Any) -> str:
-    """A position as a client gives it back."""
-    return json.dumps(json.loads(position.to_json())["offsets"], separators=(",", ":"))
-
-
-def mask_of(source: Source) -> Callable[[str], str]:
-    """Masks what is secret in a text of a stream."""
-    return lambda text: mask_userinfo(source.config.mask(text))
-
-
 def _masked(document: Any, source: Source) -> Any:
     return masked(document, source.config.mask)
-
-
-def _hidden(
-    batches: Sequence[pa.RecordBatch], schema: pa.Schema, mask: Callable[[str], str]
-) -> pa.RecordBatch:
-    """Rows as a search sees them."""
-    rows = (
-        pa.concat_batches(batches)
-        if batches
-        else pa.RecordBatch.from_pylist([], schema)
-    )
-    columns = [hidden(one, searchable(one), mask) for one in rows.columns]
-    return pa.RecordBatch.from_arrays(columns, schema.names)

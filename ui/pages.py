@@ -73,8 +73,14 @@ def _letters_stream() -> Iterator[Thing]:
         yield the_stream(request.args["stream"])
 
 
-_LETTERS: Final = Rule(
-    Right.VALUES, "the stream whose letters are shown", _letters_stream
+def _letters_target() -> Iterator[Thing]:
+    if request.args.get("to"):
+        yield the_stream(request.args["to"])
+
+
+_LETTERS: Final = (
+    Rule(Right.VALUES, "the stream whose letters are shown", _letters_stream),
+    Rule(Right.READ, "the stream that they would be replayed into", _letters_target),
 )
 
 
@@ -202,7 +208,7 @@ def group() -> str:
     Parameter("as", words=("raw",)),
     Parameter("partition"),
 )
-@needs(of_some(Right.READ), _LETTERS)
+@needs(of_some(Right.READ), *_LETTERS)
 def dead_letters() -> str:
     """The streams of dead letters, or the newest dead letters of one."""
     if "stream" in request.args:
@@ -324,8 +330,6 @@ def _broken() -> list[tuple[str, str]]:
 def _letters_page() -> str:
     """Unresolved dead letters of a stream, or all; undecoded, those of a partition."""
     name, to = stream_name(), request.args.get("to", "")
-    if to:
-        catalogue().get(to)  # an error of the client is no answer of a look-up
     last, every = request.args.get("end") != "first", request.args.get("show") == "all"
     raw, known = request.args.get("as") == "raw", Answer()
     if not raw:

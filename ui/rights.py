@@ -19,6 +19,7 @@ from streamfactory.ui.catalogue import catalogue
 from streamfactory.ui.masking import has_masks
 from streamfactory.ui.people import ANYBODY, EVERYTHING, PIPELINES, STREAMS, Right
 from streamfactory.ui.site import site
+from streamfactory.wiring.config.catalogue import Catalogue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -85,6 +86,7 @@ class Rule:
                 masked = self.masks and has_masks(one.name)
                 require(Right.READ if masked else self.right, one)
         elif not site().access.rights.may_some(g.user, self.right):
+            g.needed = self.right, None
             raise _refusal(self.right, None)
 
 
@@ -198,7 +200,7 @@ def the_stream(name: str) -> Thing:
         return Thing(STREAMS, catalogue().get(name).name)
     except ConfigError:
         if may(Right.READ, STREAMS, EVERYTHING):
-            raise
+            return Thing(STREAMS, Catalogue().get(name).name)  # its error has the names
         require(Right.READ, Thing(STREAMS, name))
         msg = f"no stream can be used by the name {name!r}"
         remedy = "the overview lists those that you may see"

@@ -92,6 +92,8 @@ class PageServer(Closing):
                 ident=None,
             )
         except OSError as error:
+            if trail is not None:
+                trail.close()
             msg = f"the pages cannot be served on {address}: {error.strerror}"
             raise ConfigError(msg, remedy="choose another address") from error
         self._server.channel_class = Channel if tls is None else TlsChannel

@@ -20,7 +20,14 @@ from tests.ui.conftest import TOKEN, settings
 from streamfactory.spi import ConfigError
 from streamfactory.ui import changes, channels, pages
 from streamfactory.ui import server as serving
-from streamfactory.ui.access import MOST_CHANGES, MOST_FAILURES, Access
+from streamfactory.ui.access import (
+    MOST_CHANGES,
+    MOST_FAILURES,
+    MOST_OF_USER,
+    MOST_SESSIONS,
+    Access,
+)
+from streamfactory.ui.people import User
 from streamfactory.ui.server import PageServer
 from streamfactory.wiring.streams.checkpoints import merged
 from streamfactory.wiring.streams.opening import open_sink
@@ -81,6 +88,17 @@ def test_settings_that_do_not_fit_are_refused(
 def test_an_address_in_use_is_refused(serve: Serve) -> None:
     with pytest.raises(ConfigError, match="cannot be served on 127"):
         PageServer(settings(address=serve().place))
+
+
+def test_clients_of_a_proxy_without_cookies_end_no_session_of_others() -> None:
+    access = Access("127.0.0.1:9816", TOKEN)
+    secret = access.log_in(TOKEN)
+    other = access.begin(User("berta"))
+    begun = [access.begin(User("anna")) for _ in range(2 * MOST_SESSIONS)]
+    assert access.session(secret) is not None
+    assert access.session(other, User("berta")) is not None
+    kept = [one for one in begun if access.session(one, User("anna")) is not None]
+    assert kept == begun[-MOST_OF_USER:]
 
 
 def test_a_token_is_given_by_reference(

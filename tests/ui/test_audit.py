@@ -336,6 +336,16 @@ def test_many_write_at_once(world: World) -> None:
     assert len({one["name"] for one in rows()}) == 20
 
 
+def test_a_closed_record_is_not_opened_again(world: World) -> None:
+    """A job may end after the pages have."""
+    with recorded(world) as trail:
+        pass
+    change = Change("anna", "here", "edit", "topic", "late")
+    for _ in range(2):
+        with pytest.raises(ConnectionFailed, match="the record is closed"):
+            trail.write(change, "made")
+
+
 # --- commands -------------------------------------------------------------------
 
 
@@ -383,10 +393,23 @@ def test_a_command_changes_nothing_that_it_cannot_record(
 
         monkeypatch.setattr(AuditTrail, "write", write)
         found = run(
-            "offsets", "reset", "clicks", "--group", "billing", "--to", "0", "-y"
+            "offsets", "reset", "clicks", "--group", "billing", "--to", "0", "--yes"
         )
-        assert found.status != 0
+        assert "changes cannot be recorded" in found.err
         assert position(world) == before
+
+
+def test_a_broken_file_does_not_hide_the_record(world: World, run: Run) -> None:
+    before = position(world)
+    moved = ("offsets", "reset", "clicks", "--group", "billing", "--to", "0", "--yes")
+    with recorded(world):
+        (file,) = (one for one in world.catalogue.iterdir() if "changes" in one.name)
+        file.write_text(file.read_text()[:-3])
+        found = run(*moved)
+    assert "may define the record of changes, and cannot be read" in found.err
+    assert position(world) == before
+    file.write_text("[properties")  # of something else
+    assert run(*moved).status == 0
 
 
 def test_a_catalogue_has_one_record(world: World, run: Run) -> None:

@@ -15,7 +15,7 @@ from tests.ui.conftest import HOSTILE, PLACE, Client, World, application
 from tests.ui.test_pages import assert_harmless
 
 from streamfactory.engines.search.browsing import Limits
-from streamfactory.ui import feeds, messages
+from streamfactory.ui import feeds, message_values, messages
 from streamfactory.wiring.streams.opening import open_sink
 
 LITERAL = "literal-hunter2"
@@ -88,7 +88,7 @@ def test_hostile_messages_are_shown_harmlessly(small: World, client: Client) -> 
     huge = texts[1 + list(HOSTILE).index("huge")]
     assert "x" * 1000 in huge
     assert "(3,000,000 bytes)" in huge
-    assert len(huge) < 2 * messages.MOST_VALUE
+    assert len(huge) < 2 * message_values.MOST_VALUE
 
 
 def test_a_message_that_is_not_there_is_refused(client: Client) -> None:

@@ -232,12 +232,13 @@ def test_programs_have_the_rights_of_their_token(everybody: Client) -> None:
 def test_names_of_others_are_not_shown(world: World, tmp_path: Path) -> None:
     """Only what a user may read is in lists, on the map, and in errors."""
     world.letters({"code": b"x"})
-    patterns = {"let*": {READ: ["anna"], EDIT: ["anna"]}}
+    patterns = {"let*": {VALUES: ["anna"], EDIT: ["anna"]}}
     with people(users_file(tmp_path / "users.toml", patterns)) as client:
-        log_in(client, "anna")
+        csrf = log_in(client, "anna")
         assert "letters" in client.text("/")
         shown = ["/", "/map", "/dead-letters", "/stream?name=letters", "/edit/"]
         shown += ["/stream?name=letters-too", "/stream?name=clack"]
+        shown += [f"/dead-letters?stream=letters&to={to}" for to in ("clack", "let")]
         shown += ["/api/v1/streams", "/api/v1/pipelines", "/api/v1/streams/letters-too"]
         for path in shown:
             text = client.text(path)
@@ -247,6 +248,14 @@ def test_names_of_others_are_not_shown(world: World, tmp_path: Path) -> None:
         hidden = client.get("/stream", name="clicks")
         assert unknown.status_code == hidden.status_code == 403
         assert client.get("/stream", name="letters-too").status_code == 404
+        found = client.get("/dead-letters", stream="letters", to="clicks")
+        assert found.status_code == 403
+        text = 'name = "let"\n[source]\nstream = "clack"\n'
+        text += '[[sinks]]\nstream = "letter"\n'
+        page = saved(client, csrf, "pipeline", text).get_data(as_text=True)
+        assert "no stream is named" in page
+        for name in ("clicks", "billing", "did you mean"):
+            assert name not in page, name
 
 
 def test_rights_follow_the_stream_and_not_the_word_for_it(
@@ -321,6 +330,21 @@ def test_letters_are_not_replayed_where_the_user_could_see_them(
         form["of"] = "clicks"  # they are its own
         found = client.client.post("/actions/replay", data=form, base_url=PLACE)
         assert found.status_code == 200
+
+
+def test_letters_are_not_replayed_where_other_masks_would_show_them(
+    world: World, tmp_path: Path
+) -> None:
+    world.letters({"code": b"x"})
+    world.topic.options["mask.columns"] = "phone=hide"
+    world.topic.file(world.catalogue)
+    file = users_file(tmp_path / "users.toml", {"*": {OPERATE: ["anna"]}})
+    with people(file) as client:
+        csrf = log_in(client, "anna")
+        form = {"stream": "letters", "to": "clicks", "csrf": csrf}
+        found = client.client.post("/actions/replay", data=form, base_url=PLACE)
+        assert found.status_code == 403
+        assert "the right values is missing" in found.get_data(as_text=True)
 
 
 # --- definitions ----------------------------------------------------------------
@@ -562,6 +586,9 @@ FILES = [
     ("[streams.'*']\nread = ['anna']", "has no token"),
     ("[streams.'*']\nwrite = ['*']", "'write' is no right; expected read, values"),
     ("[streams.'*']\nread = '*'", "not a list of users"),
+    ("tokens = 3", "tokens is no table"),
+    ("streams = ['*']", "streams is no table"),
+    ("[streams]\n'*' = ['anna']", r"streams\.'\*' is no table"),
     (
         "[topics.'*']\nread = ['*']",
         "unknown table 'topics'; expected tokens",

@@ -130,6 +130,7 @@ def test_an_unknown_profile_is_an_error_of_every_lookup(
         ('[streams]\n"batch.rows" = 3\n', "streams.batch.rows: is a value.*:2"),
         ('[types.file]\n"batch.rows" = [1]\n', "batch.rows: .*:2"),
         ("[types.file]\n'a' = 1\n'A' = 2\n", "A: is defined twice.*:3"),
+        ("[types.file]\n[types.File]\n", "types.File: is defined twice.*:1.*:2"),
         ("[types.file\n", "TOML"),
     ],
 )
@@ -143,17 +144,20 @@ def test_a_malformed_profile_is_an_error_with_its_lines(
     assert re.search(problem, shown)
 
 
-def test_tables_of_streams_that_are_not_there_are_reported(
+def test_tables_without_effect_are_reported(
     folder: Path, command: Callable[..., Outcome]
 ) -> None:
-    path = write(folder.parent, '[streams.klicks]\n"batch.rows" = 3\n')
+    tables = "[streams.klicks]", "[types.memori]", "[types.push]"
+    path = write(folder.parent, "".join(f'{one}\n"batch.rows" = 3\n' for one in tables))
     assert values(folder, "clicks")["batch.rows"] == "1"
     done = command("validate")
     assert done.status == 2
-    assert f"{path}: 1 error" in done.out
+    assert f"{path}: 2 errors" in done.out
     assert "streams.klicks: is no stream of the catalogue; did you mean clicks?" in (
         done.out
     )
+    assert "types.memori: is no type of streams; did you mean memory?" in done.out
+    assert "types.push" not in done.out  # it is installed
 
 
 def test_the_command_line_names_a_profile_for_one_command(

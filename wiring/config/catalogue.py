@@ -75,13 +75,20 @@ class Catalogue:
         self._named_by = named_by or (ENVIRONMENT if named and folder is None else "")
         self._settings = settings
         self._reads_once = False
+        self._lists_names = True
         self._contents: _Contents | None = None
         self._lock = threading.Lock()
 
-    def snapshot(self) -> Catalogue:
-        """Return the catalogue as it is at its first look-up: it is read once."""
+    def snapshot(self, *, lists_names: bool = True) -> Catalogue:
+        """Return the catalogue as it is at its first look-up: it is read once.
+
+        Args:
+            lists_names: Whether the error for an unknown name has the known ones, and
+                the files that cannot be read. Not everybody may see these.
+        """
         found = Catalogue(self.folder, named_by=self._named_by, settings=self._settings)
         found._reads_once = True
+        found._lists_names = lists_names
         return found
 
     def names(self) -> list[str]:
@@ -198,7 +205,8 @@ class Catalogue:
             for definition in definitions:
                 contents.by_name.setdefault(definition.name, []).append(definition)
         if profile is not None:
-            unknown = profile.unknown_streams(contents.by_name)
+            streams = [one for some in contents.by_name.values() for one in some]
+            unknown = profile.unknown_tables(streams)
             if unknown is not None:
                 contents.broken[profile.path] = unknown
         return contents
@@ -219,6 +227,8 @@ class Catalogue:
         ]
 
     def _unknown(self, name: str, contents: _Contents) -> UnknownStream:
+        if not self._lists_names:
+            return UnknownStream(f"no stream is named {name!r}")
         names = sorted(contents.by_name)
         by = f" ({self._named_by})" if self._named_by else ""
         if names:

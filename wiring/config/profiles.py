@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.spi import ConfigError, Problem
+from streamfactory.spi.hooks import BACKENDS
 from streamfactory.wiring.config.definition import Property
 from streamfactory.wiring.config.documents import (
     clip_key,
@@ -33,6 +34,7 @@ from streamfactory.wiring.core.nearest import nearest
 from streamfactory.wiring.core.shown import printable
 from streamfactory.wiring.options.texts import pointer_of
 from streamfactory.wiring.options.vocabulary import FRAMEWORK_OPTIONS
+from streamfactory.wiring.plugins.manager import default_manager
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -44,7 +46,8 @@ if TYPE_CHECKING:
 ENVIRONMENT: Final = "STREAMFACTORY_PROFILE"
 FOLDER: Final = "profiles"
 _NAME: Final = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_TABLES: Final = ("types", "streams")
+_KINDS: Final = {"types": "type of streams", "streams": "stream of the catalogue"}
+_TABLES: Final = tuple(_KINDS)
 _TYPE: Final = frozenset(
     word.lower() for word in FRAMEWORK_OPTIONS["streamType"].spellings
 )
@@ -62,8 +65,8 @@ class Profile:
     """By stream type, in lower case."""
     streams: Mapping[str, Properties]
     """By the name of the stream."""
-    places: Mapping[str, str]
-    """Where the table of each stream is: path and line."""
+    places: Mapping[tuple[str, str], str]
+    """Where each table is, by ``types`` or ``streams`` and its key: path and line."""
 
     @classmethod
     def load(cls, name: str, streams: Path) -> Profile:
@@ -85,19 +88,22 @@ class Profile:
         body = read_toml(document)
         problems = [*document.problems, *_misplaced(body, document)]
         found: dict[str, dict[str, Properties]] = {table: {} for table in _TABLES}
-        for table, key, value in _entries(body):
-            pointer = f"/{table}{pointer_of(key)}"
+        places: dict[tuple[str, str], str] = {}
+        for table, written, value in _entries(body):
+            pointer = f"/{table}{pointer_of(written)}"
+            key = written.lower() if table == "types" else written
+            place = origin_of(document, pointer)
+            if key in found[table]:
+                what = f"is defined twice, also in {places[table, key]}"
+                problems.append(Problem(clip_key(f"{table}.{written}"), what, place))
+            places[table, key] = place
             values = list(flat(document, value, pointer))
             problems += [one for one in values if isinstance(one, Problem)]
             properties = tuple(one for one in values if isinstance(one, Property))
             problems += property_problems(properties)
-            found[table][key.lower() if table == "types" else key] = properties
+            found[table][key] = properties
         if problems:
             raise refusal(str(path), problems)
-        places = {
-            key: origin_of(document, f"/streams{pointer_of(key)}")
-            for key in found["streams"]
-        }
         return cls(path, found["types"], found["streams"], places)
 
     def over(self, definition: StreamDefinition) -> StreamDefinition:
@@ -107,15 +113,27 @@ class Profile:
         typed = definition.with_properties(self.types.get(kind, ()))
         return typed.with_properties(own)
 
-    def unknown_streams(self, names: Collection[str]) -> ConfigError | None:
-        """Return an error that names the tables of streams which do not exist."""
+    def unknown_tables(
+        self, definitions: Collection[StreamDefinition]
+    ) -> ConfigError | None:
+        """Return an error that names the tables which have no effect on any stream.
+
+        Args:
+            definitions: All of the catalogue. A type that is installed is no mistake,
+                though none of them has it.
+        """
+        names = {one.name for one in definitions}
+        types = {_type_of(one.properties) for one in definitions}
+        if not types >= self.types.keys():
+            types |= set(default_manager().names(BACKENDS))
+        known = {"types": types, "streams": names}
         problems = []
-        for name, place in self.places.items():
-            if name not in names:
-                near = nearest(name, names)
+        for (table, key), place in self.places.items():
+            if key not in known[table]:
+                near = nearest(key, known[table])
                 hint = f"did you mean {near}?" if near else None
-                what = "is no stream of the catalogue"
-                problems.append(Problem(clip_key(f"streams.{name}"), what, place, hint))
+                what = f"is no {_KINDS[table]}"
+                problems.append(Problem(clip_key(f"{table}.{key}"), what, place, hint))
         return refusal(str(self.path), problems) if problems else None
 
 
