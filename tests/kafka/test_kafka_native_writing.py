@@ -247,8 +247,9 @@ def test_both_ways_refuse_in_the_same_words(
         assert repr(compiled) == repr(python)
     codes = [found["required"][index].code() for index in (0, 1, 3)]
     assert codes[:2] == [KafkaError._UNKNOWN_PARTITION, KafkaError._STATE]
-    assert "exceeds max.message.bytes of the topic with its value of 5000 bytes" in (
-        found["required"][2][0]
+    assert (
+        "exceeds max.message.bytes of the topic with its value of 5000 bytes"
+        in (found["required"][2][0])
     )
 
 
