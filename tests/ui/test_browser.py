@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.proving.axe import violations
 from tests.proving.chromium import Chromium, chromium
-from tests.ui.conftest import HOSTILE, SCRIPT, TOKEN
+from tests.ui.conftest import HOSTILE, SCRIPT, TOKEN, recorded
 from tests.ui.pictures import EDITOR, FOLDER, MOST_BYTES, PICTURES, SIZES, pictures
 from tests.ui.test_editor import TEXT
+
+from streamfactory.transfer.auditing import MADE, Change
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -109,6 +111,9 @@ def test_axe_finds_nothing_and_pages_fit_any_width(
     world: World, serve: Serve, window: Chromium
 ) -> None:
     fill(world)
+    change = Change("anna", SCRIPT, "edit", "stream", "wide" * 60, "old\nline", SCRIPT)
+    with recorded(world) as trail:
+        trail.write(change, MADE, SCRIPT, "x" * 5000)
     client = serve(token=TOKEN, edit="true")
     base = client.location.rstrip("/")
     client.log_in()
@@ -117,7 +122,8 @@ def test_axe_finds_nothing_and_pages_fit_any_width(
     for name, value in client.cookies.items():
         window.call("Network.setCookie", name=name, value=value, url=base)
     problems = []
-    for path in (*PAGES, *EDITED, "/actions/topic?stream=clicks", "/actions/jobs"):
+    others = ("/audit", "/actions/topic?stream=clicks", "/actions/jobs")
+    for path in (*PAGES, *EDITED, *others):
         client.get(path)
         for width, scheme in ((420, "light"), (1600, "dark")):
             window.resize(width, 900)
