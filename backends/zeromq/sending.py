@@ -156,6 +156,19 @@ class SendingWriter(PartitionWriter):
             if self._schema is None:
                 self._know(message_schema() if self._settings.is_raw else schema)
             self._end(Kind.END, deadline)
+            if self._drops:
+                self._repeat_end(deadline)
+
+    def _repeat_end(self, deadline: float) -> None:
+        """Send the end until its readers have left, for `linger.millis` at most.
+
+        It is dropped for a slow reader as rows are, which would not learn of what was
+        dropped last.
+        """
+        socket, until = self._opened(), min(deadline, time.monotonic() + self._linger)
+        while self._subscribers > 0 and time.monotonic() < until:
+            socket.wait(zmq.POLLIN, _LONGEST_POLL)
+            self._end(Kind.END, deadline)
 
     def confirm(self, deadline: float) -> int:
         """Close the socket; the context then sends what is queued.
@@ -247,10 +260,15 @@ class SendingWriter(PartitionWriter):
 
     # --- the socket ---------------------------------------------------------------
 
+    @property
+    def _drops(self) -> bool:
+        """Whether messages are dropped for subscribers that are slow."""
+        publishes = self._settings.pattern == PUB_SUB
+        return publishes and self._config["when.full"] == "drop"
+
     def _options(self) -> dict[int, int | bytes]:
         if self._settings.pattern == PUB_SUB:
-            block = self._config["when.full"] == "block"
-            return {zmq.XPUB_VERBOSER: 1, zmq.XPUB_NODROP: int(block)}
+            return {zmq.XPUB_VERBOSER: 1, zmq.XPUB_NODROP: int(not self._drops)}
         # Queue only for existing connections: other messages would be lost at exit.
         return {zmq.IMMEDIATE: 1}
 

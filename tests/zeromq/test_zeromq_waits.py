@@ -77,6 +77,29 @@ def test_a_subscriber_that_does_not_read_delays_no_other_where_messages_are_drop
             work()
 
 
+def test_what_was_dropped_last_is_known_at_the_end(peers: Peers) -> None:
+    place, many = f"tcp://127.0.0.1:{free_port()}", 4_000_000
+    writer = properties("pub-sub", bind=place, buffer__bytes="1M", when__full="drop")
+    reader = properties("pub-sub", connect=place, buffer__bytes="1M")
+
+    def write() -> None:
+        with open_sink(writer) as sink:
+            sink.put(rows(range(many)))
+            sink.end_stream(Finished())
+
+    with streamfactory.open(reader | {"schema": "number bigint"}) as source:
+        first = threading.Event()
+        work = peers.run(write)
+        read = lost = 0
+        for batch in source:
+            first.wait(0 if read else 1)  # it is slow once, while all is written
+            read += batch.num_rows
+            lost += sum(one.end - one.start for one in batch.losses)
+    work()
+    assert lost > 0
+    assert read + lost == many
+
+
 def pump(one: socket.socket, other: socket.socket, rate: float) -> None:
     """Pass bytes on, at most ``rate`` of them in a second."""
     with suppress(OSError), one, other:
