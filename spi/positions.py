@@ -20,6 +20,8 @@ from streamfactory.spi.partitions import MAX_PARTITION_ID, Partition
 POSITION_VERSION: Final = 2
 """The newest version. A position that skipped nothing is written as version 1."""
 MAX_OFFSET: Final = 2**63 - 1
+_MOST_TABLES: Final = 200_000
+"""Maximum objects and lists in a text: of 7 bytes each, they take 500 in memory."""
 
 _ID: Final = re.compile("0|[1-9][0-9]{0,9}")
 
@@ -185,6 +187,9 @@ class Position(Mapping[Partition, int]):
             PositionRefused: permanent; the text is corrupt, foreign, or of a newer
                 version. Nothing is ever replaced by a default (rule P2).
         """
+        if text.count("{") + text.count("[") > _MOST_TABLES:
+            msg = f"not a position: {_clip(text)} has more than {_MOST_TABLES} tables"
+            raise PositionRefused(msg)
         try:
             body = json.loads(text, object_pairs_hook=_once)
         except PositionRefused:

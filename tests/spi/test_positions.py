@@ -396,3 +396,15 @@ def test_a_position_is_not_equal_to_a_plain_map() -> None:
     a = Partition("t", 0)
     assert Position({a: 1}) != {a: 1}
     assert {Position({a: 1}), Position({a: 1})} == {Position({a: 1})}
+
+
+@pytest.mark.parametrize("inner", ['{"a":', "["])
+def test_a_text_of_many_tables_is_refused_before_it_is_parsed(inner: str) -> None:
+    text = '{"version":1,"offsets":{},"a":[' + ",".join([inner * 40] * 6_000)
+    with pytest.raises(PositionRefused, match="more than 200000 tables"):
+        Position.from_json(text)
+
+
+def test_a_position_of_many_topics_is_parsed() -> None:
+    position = Position({Partition(f"t{at}", 0): at for at in range(50_000)})
+    assert Position.from_json(position.to_json()) == position
