@@ -119,14 +119,11 @@ def parse_place(place: str) -> Any:
     """Where a page begins: an offset, a time, a word, or `PARTITION=PLACE` for each.
 
     Raises:
-        MisuseError: misuse; it is none of these.
-        PositionRefused: permanent; a position is malformed.
+        MisuseError: misuse; it is none of these, or a position that is malformed.
     """
     try:
         return parse_marks([place] if "{" in place else place.split())
-    except StreamError:
-        raise
-    except ValueError as error:
+    except ValueError as error:  # also `PositionRefused`
         msg = f"the place is invalid: {error}"
         remedy = "give an offset, earliest, latest, a time, or a period such as 2h"
         raise MisuseError(msg, remedy=remedy) from None

@@ -46,6 +46,12 @@ NO_SERVER = {
     "no ability: refused_certificate",
     "no ability: unreachable",
 }
+NO_RIGHTS = {
+    "no ability: freeze, thaw",
+    "no ability: login_that_reads",
+    "no ability: login_without_rights",
+    "no ability: exceed",
+}
 NO_ENVELOPES = {
     "consumers answer typed rows, not envelopes",
     "no ability: write_messages",
@@ -75,6 +81,10 @@ NOT_BY_TASK = "not claimed: epoch_visibility=task"
                 NO_FINISH,
                 NO_GROUPS,
                 *(NO_SERVER - {"no ability: stop, start"}),
+                *NO_RIGHTS,
+                "no ability: login_that_writes",
+                "no ability: advance",
+                "no ability: staged",
                 *NO_ENVELOPES,
                 *NO_TIMES,
                 *NOTHING_TO_RELEASE,
@@ -99,6 +109,8 @@ NOT_BY_TASK = "not claimed: epoch_visibility=task"
                 "no ability: topic_admin",
                 NO_FINISH,
                 *NO_SERVER,
+                *NO_RIGHTS,
+                "no ability: advance",
                 *NOTHING_TO_RELEASE,
                 "no ability: fetch_topics",
             },
@@ -117,6 +129,7 @@ NOT_BY_TASK = "not claimed: epoch_visibility=task"
                 *NO_ENVELOPES,
                 *NO_TIMES,
                 *NOTHING_TO_RELEASE,
+                *NO_RIGHTS,
                 "no ability: acknowledge, acknowledged, recreate",
                 "no ability: refused_certificate",
                 NO_GROUPS,
@@ -138,6 +151,7 @@ NOT_BY_TASK = "not claimed: epoch_visibility=task"
                 NO_FINISH,
                 *NO_ENVELOPES,
                 *NO_TIMES,
+                *NO_RIGHTS,
                 "no ability: refused_login",
                 "no ability: refused_certificate",
                 NO_GROUPS,
