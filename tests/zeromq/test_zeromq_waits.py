@@ -64,9 +64,8 @@ def test_a_subscriber_that_does_not_read_delays_no_other_where_messages_are_drop
     slow = peers.socket(zmq.SUB, rcvhwm=1, rcvbuf=4096)
     slow.connect(place)
     slow.subscribe(b"")
-    writer = properties(
-        "pub-sub", bind=place, buffer__bytes="1M", when__full="drop", readers="2"
-    )
+    options = {"when__full": "drop", "readers": "2", "linger__millis": "100"}
+    writer = properties("pub-sub", bind=place, buffer__bytes="1M", **options)
     reader = {**properties("pub-sub", connect=place), "schema": "number bigint"}
     # Paced by the reader: it is no slow one.
     with streamfactory.open(reader, follow=True) as source, open_sink(writer) as sink:
