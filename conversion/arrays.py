@@ -13,6 +13,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+def is_list(kind: pa.DataType) -> bool:
+    """Whether values are lists of any length, views included."""
+    types = pa.types
+    return bool(
+        types.is_list(kind)
+        or types.is_large_list(kind)
+        or types.is_list_view(kind)
+        or types.is_large_list_view(kind)
+    )
+
+
+def is_list_or_fixed(kind: pa.DataType) -> bool:
+    """Whether values are lists, of any length or of a fixed one."""
+    return is_list(kind) or bool(pa.types.is_fixed_size_list(kind))
+
+
 def memory_bytes(rows: pa.RecordBatch) -> int:
     """Return the bytes of rows in memory; of a slice, those of its part of the buffers.
 

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamfactory.conversion.arrays import (
+    is_list_or_fixed,
     list_of_entries,
     list_parts,
     run_places,
@@ -417,17 +418,7 @@ def _are_lists(have: pa.DataType, want: pa.DataType) -> bool:
     """
     if _types.is_map(want):
         return bool(_types.is_map(have))
-    return _is_list(want) and (_is_list(have) or _types.is_map(have))
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(
-        _types.is_list(kind)
-        or _types.is_large_list(kind)
-        or _types.is_fixed_size_list(kind)
-        or _types.is_list_view(kind)
-        or _types.is_large_list_view(kind)
-    )
+    return is_list_or_fixed(want) and (is_list_or_fixed(have) or _types.is_map(have))
 
 
 def _is_extension(kind: pa.DataType) -> bool:

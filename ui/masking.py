@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import pyarrow as pa
 
-from streamfactory.engines.search.columns import octets_text
+from streamfactory.engines.search.columns import has_items, octets_text
 from streamfactory.spi import (
     ConfigError,
     DecodeError,
@@ -160,7 +160,7 @@ class Masker:
                 else inner
                 for name, inner in value.items()
             }
-        if _is_list(kind) and isinstance(value, list):
+        if has_items(kind) and isinstance(value, list):
             return [self._within(one, path, mask, kind.value_type) for one in value]
         return HIDDEN
 
@@ -214,10 +214,10 @@ def _check_path(mask: Mask, path: list[str], kind: pa.DataType, stream: str) -> 
     if path and mask.action == SHOW:
         raise _misfit(mask, "and only whole columns can be shown", stream)
     while path:
-        if pa.types.is_dictionary(kind) or _is_list(kind):
-            kind = kind.value_type
-        elif pa.types.is_map(kind):
+        if pa.types.is_map(kind):
             kind, path = kind.item_type, path[1:]
+        elif pa.types.is_dictionary(kind) or has_items(kind):
+            kind = kind.value_type
         elif pa.types.is_struct(kind):
             members = {field.name.casefold(): field.type for field in kind}
             if path[0].casefold() not in members:
@@ -229,20 +229,10 @@ def _check_path(mask: Mask, path: list[str], kind: pa.DataType, stream: str) -> 
 
 def _misfit(mask: Mask, why: str, stream: str) -> ConfigError:
     msg = f"mask.columns names {mask.path!r}, {why}"
-    return ConfigError(msg, stream=stream, remedy="mend mask.columns")
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    types = pa.types
-    return any(
-        check(kind)
-        for check in (
-            types.is_list,
-            types.is_large_list,
-            types.is_fixed_size_list,
-            types.is_list_view,
-            types.is_large_list_view,
-        )
+    return ConfigError(
+        msg,
+        stream=stream,
+        remedy="name a column, or a member that there is, in mask.columns",
     )
 
 
@@ -287,5 +277,5 @@ def hidden_errors(*, masked: bool) -> Iterator[None]:
             stream=error.stream,
             partition=error.partition,
             offset=error.offset,
-            remedy="ask somebody with the right values",
+            remedy="a user with the right `values` sees the reason",
         ) from None

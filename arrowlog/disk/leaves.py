@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from streamfactory.conversion.arrays import is_list
 from streamfactory.spi.computing import pc
 
 if TYPE_CHECKING:
@@ -77,17 +78,6 @@ def storage(kind: pa.DataType) -> pa.DataType:
 def children(kind: pa.DataType) -> list[pa.DataType]:
     """Return the types within a type that is no extension type."""
     return [kind.field(i).type for i in range(kind.num_fields)]
-
-
-def is_list(kind: pa.DataType) -> bool:
-    """Whether values are lists of any length."""
-    types = pa.types
-    return bool(
-        types.is_list(kind)
-        or types.is_large_list(kind)
-        or types.is_list_view(kind)
-        or types.is_large_list_view(kind)
-    )
 
 
 def _width(kind: pa.DataType) -> int:

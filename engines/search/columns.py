@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from streamfactory.conversion.arrays import list_parts
+from streamfactory.conversion.arrays import is_list_or_fixed, list_parts
 from streamfactory.spi.computing import pc
 from streamfactory.wiring.core.values import plain_values
 
@@ -80,8 +80,13 @@ def searchable(column: pa.Array) -> pa.Array:
     if types.is_struct(kind) and kind.num_fields:
         return _of_struct(column)
     if types.is_nested(kind):
-        return _of_list(column) if _is_list(kind) else json_text(column)
+        return _of_list(column) if has_items(kind) else json_text(column)
     return _of_scalars(column)
+
+
+def has_items(kind: pa.DataType) -> bool:
+    """Whether values are lists, or maps, which are lists of entries."""
+    return is_list_or_fixed(kind) or bool(pa.types.is_map(kind))
 
 
 def hidden(original: pa.Array, converted: pa.Array, mask: Mask) -> pa.Array:
@@ -187,19 +192,6 @@ def _of_struct(column: pa.Array) -> pa.Array:
     return pa.StructArray.from_arrays(
         children, names[: len(children)], mask=column.is_null()
     )
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    types = pa.types
-    kinds = (
-        types.is_list,
-        types.is_large_list,
-        types.is_fixed_size_list,
-        types.is_list_view,
-        types.is_large_list_view,
-        types.is_map,
-    )
-    return any(one(kind) for one in kinds)
 
 
 def _of_list(column: pa.Array) -> pa.Array:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from streamfactory.conversion.arrays import is_list
+
 if TYPE_CHECKING:
     from streamfactory.spi import StreamConfig
 
@@ -57,18 +59,8 @@ def _type(kind: pa.DataType, dictionaries: bool) -> pa.DataType:
     if types.is_map(kind):
         fields = (_field(f, dictionaries) for f in (kind.key_field, kind.item_field))
         return pa.map_(*fields)
-    if _is_list(kind):
+    if is_list(kind):
         return pa.list_(_field(kind.value_field, dictionaries))
     if types.is_struct(kind):
         return pa.struct([_field(field, dictionaries) for field in kind])
     return kind
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    types = pa.types
-    return bool(
-        types.is_list(kind)
-        or types.is_large_list(kind)
-        or types.is_list_view(kind)
-        or types.is_large_list_view(kind)
-    )
