@@ -10,10 +10,9 @@ from streamfactory.cli.copy import run_copy
 from streamfactory.cli.metrics_endpoint import telemetry_option
 from streamfactory.cli.parameters import (
     class_paths_flag,
+    copied_streams,
     json_flag,
     log_format_option,
-    one_definition,
-    overrides_of,
 )
 from streamfactory.cli.results import count, skipped_lines
 from streamfactory.cli.status import Status
@@ -29,28 +28,13 @@ if TYPE_CHECKING:
 
 
 @click.command("backfill")
-@click.argument("source", metavar="FROM")
-@click.argument("sink", metavar="TO")
 @click.option("--sql", metavar="QUERY", help="As that of the copy.")
 @click.option("--where", metavar="CONDITION", help="As that of the copy.")
 @click.option(
     "--writer", metavar="ID", help="Writer id of the copy, if it was given one."
 )
 @click.option("--list", "lists", is_flag=True, help="Print what would be read.")
-@click.option(
-    "--from-set",
-    multiple=True,
-    metavar="KEY=VALUE",
-    callback=overrides_of,
-    help="Replace or add a property of FROM, such as max.rows.per.second. Repeatable.",
-)
-@click.option(
-    "--to-set",
-    multiple=True,
-    metavar="KEY=VALUE",
-    callback=overrides_of,
-    help="Replace or add a property of TO. Repeatable.",
-)
+@copied_streams
 @class_paths_flag
 @telemetry_option
 @log_format_option
@@ -60,12 +44,10 @@ def backfill_command(
     printer: Printer,
     /,
     *,
-    source: str,
-    sink: str,
+    source: StreamDefinition,
+    sink: StreamDefinition,
     writer: str | None,
     lists: bool,
-    from_set: dict[str, str],
-    to_set: dict[str, str],
     opentelemetry: bool,
     **given: Any,
 ) -> Status:
@@ -76,10 +58,11 @@ def backfill_command(
     left; the same command continues. Of two at once, the earlier one is fenced. Ranges
     that the source no longer has are losses, by out.of.range.
     """
-    from_, to = one_definition(source, from_set), one_definition(sink, to_set)
     if lists:
-        return _list(printer, from_, to, writer, given["allow_class_paths"])
-    copy = open_copy(from_, to, writer_id=writer, create=False, backfill=True, **given)
+        return _list(printer, source, sink, writer, given["allow_class_paths"])
+    copy = open_copy(
+        source, sink, writer_id=writer, create=False, backfill=True, **given
+    )
     return run_copy(printer, copy, opentelemetry=opentelemetry)
 
 

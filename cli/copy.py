@@ -12,10 +12,9 @@ from streamfactory.cli.draining import Progress, draining, rate
 from streamfactory.cli.metrics_endpoint import telemetry, telemetry_option
 from streamfactory.cli.parameters import (
     class_paths_flag,
+    copied_streams,
     json_flag,
     log_format_option,
-    one_definition,
-    overrides_of,
 )
 from streamfactory.cli.pausing import paused_line
 from streamfactory.cli.results import count, lost_lines, skipped_lines
@@ -32,11 +31,10 @@ if TYPE_CHECKING:
 
     from streamfactory.cli.printing import Printer
     from streamfactory.transfer.copying import Copied, Copy
+    from streamfactory.wiring.config.definition import StreamDefinition
 
 
 @click.command("copy")
-@click.argument("source", metavar="FROM")
-@click.argument("sink", metavar="TO")
 @click.option(
     "--sql",
     metavar="QUERY",
@@ -61,20 +59,7 @@ if TYPE_CHECKING:
     help="Number of partitions, if the topic of TO is created; by default as FROM.",
 )
 @click.option("--no-create", is_flag=True, help="Fail if the topic does not exist.")
-@click.option(
-    "--from-set",
-    multiple=True,
-    metavar="KEY=VALUE",
-    callback=overrides_of,
-    help="Replace or add a property of FROM. Repeatable.",
-)
-@click.option(
-    "--to-set",
-    multiple=True,
-    metavar="KEY=VALUE",
-    callback=overrides_of,
-    help="Replace or add a property of TO. Repeatable.",
-)
+@copied_streams
 @class_paths_flag
 @telemetry_option
 @log_format_option
@@ -84,14 +69,12 @@ def copy_command(
     printer: Printer,
     /,
     *,
-    source: str,
-    sink: str,
+    source: StreamDefinition,
+    sink: StreamDefinition,
     follow: bool,
     writer: str | None,
     checkpoint: Path | None,
     no_create: bool,
-    from_set: dict[str, str],
-    to_set: dict[str, str],
     opentelemetry: bool,
     **given: Any,
 ) -> Status:
@@ -103,8 +86,8 @@ def copy_command(
     a second one stops at once.
     """
     copy = open_copy(
-        one_definition(source, from_set),
-        one_definition(sink, to_set),
+        source,
+        sink,
         writer_id=writer,
         checkpoints=None if checkpoint is None else FileCheckpointStore(checkpoint),
         create=not no_create,

@@ -106,6 +106,40 @@ def overrides_of(
     return overrides
 
 
+def copied_streams(function: C) -> C:
+    """FROM and TO with properties that replace theirs: ``source`` and ``sink``."""
+
+    @click.argument("from_", metavar="FROM")
+    @click.argument("to", metavar="TO")
+    @click.option(
+        "--from-set",
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=overrides_of,
+        help="Replace or add a property of FROM. Repeatable.",
+    )
+    @click.option(
+        "--to-set",
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=overrides_of,
+        help="Replace or add a property of TO. Repeatable.",
+    )
+    @wraps(function)
+    def command(
+        *args: Any,
+        from_: str,
+        to: str,
+        from_set: dict[str, str],
+        to_set: dict[str, str],
+        **options: Any,
+    ) -> Any:
+        source, sink = one_definition(from_, from_set), one_definition(to, to_set)
+        return function(*args, source=source, sink=sink, **options)
+
+    return command  # type: ignore[return-value]  # as in `set_option`
+
+
 def set_option(function: C) -> C:
     """``--set KEY=VALUE`` and ``--unset KEY``, as the argument ``overrides``."""
 

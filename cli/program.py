@@ -36,6 +36,7 @@ from streamfactory.spi import StorageFailed, StreamError
 from streamfactory.wiring.core.defects import InternalError
 from streamfactory.wiring.core.logs import RateLimit, message_of
 from streamfactory.wiring.core.nearest import nearest
+from streamfactory.wiring.core.variables import environment_variable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -200,24 +201,12 @@ def _epilog() -> str:
 def root(profile: str | None) -> None:
     """Streams as plug-ins, configured by strings, read by partition and offset."""
     if profile is not None:
-        click.get_current_context().with_resource(_profile(profile))
+        # Imported here: most commands are started without one.
+        from streamfactory.wiring.config.profiles import ENVIRONMENT
 
-
-@contextmanager
-def _profile(name: str) -> Iterator[None]:
-    """Have a profile in the environment: processes that are started have it, too."""
-    # Imported here: most commands are started without one.
-    from streamfactory.wiring.config.profiles import ENVIRONMENT
-
-    before = os.environ.get(ENVIRONMENT)
-    os.environ[ENVIRONMENT] = name
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[ENVIRONMENT]
-        else:
-            os.environ[ENVIRONMENT] = before
+        # For the processes that it starts, too.
+        variable = environment_variable(ENVIRONMENT, profile)
+        click.get_current_context().with_resource(variable)
 
 
 def run_program(arguments: Sequence[str]) -> int:

@@ -110,12 +110,7 @@ def open_copy(
         if sql is not None or where is not None:
             query = RowQuery(opened.schema, sql=sql, where=where)
         schema = opened.schema if query is None else query.schema
-        omitted = left_out(opened, to, carried=carried)
-        if carried:  # a place in the source means nothing in the sink
-            omitted = omitted.difference(_PLACES)
-        for name in sorted(omitted):
-            what = "stream %r: has no place for %s, which the copy leaves out"
-            log.warning(what, to.config.name, name)
+        _warn_of_omitted(opened, to, carried=carried)
         writer_id = writer_id or copy_writer(opened.config.name, to.config.name)
         reading = None
         if backfill:
@@ -139,6 +134,15 @@ def open_copy(
         copy.created = ensure_topic(to, schema, create=create, partitions=partitions)
         unless_made.pop_all()
     return copy
+
+
+def _warn_of_omitted(source: Source, sink: Sink, *, carried: bool) -> None:
+    omitted = left_out(source, sink, carried=carried)
+    if carried:  # a place in the source means nothing in the sink
+        omitted = omitted.difference(_PLACES)
+    for name in sorted(omitted):
+        what = "stream %r: has no place for %s, which the copy leaves out"
+        log.warning(what, sink.config.name, name)
 
 
 class _Finding(TypedDict):

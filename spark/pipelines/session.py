@@ -17,6 +17,7 @@ from streamfactory.spark import find_java, prepare_environment, register
 from streamfactory.spi import NotInstalled, PermanentError
 from streamfactory.spi.causes import first_line
 from streamfactory.wiring.core.logs import LOG_FORMAT
+from streamfactory.wiring.core.variables import environment_variable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -238,15 +239,8 @@ def _worker_log(*, json: bool) -> Iterator[None]:
     if not json:
         yield
         return
-    before = os.environ.get(LOG_FORMAT)
-    os.environ[LOG_FORMAT] = "json"
-    try:
+    with environment_variable(LOG_FORMAT, "json"):
         yield
-    finally:
-        if before is None:
-            del os.environ[LOG_FORMAT]
-        else:
-            os.environ[LOG_FORMAT] = before
 
 
 @contextmanager
