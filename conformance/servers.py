@@ -39,8 +39,8 @@ done
 end
 """
 """A shell that starts and stops the server as it reads, and ends it with this process,
-however that ends. A server that is suspended goes on first, with its processes: it may
-wait for them.
+however that ends. A suspended server is resumed first, with its processes: it may wait
+for them.
 
 It leads a session of its own. Otherwise Ctrl-C in a terminal would end the shell alone:
 a shell starts programs in the background so that they ignore that signal."""

@@ -29,7 +29,7 @@ _SETTINGS: Final = f"the option `{OPTION}`, {CONF} or {ENVIRONMENT}"
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """What a program knows of its session; empty where it did not register the source.
+    """Where a program looks for streams; empty where it did not register the source.
 
     Args:
         folder: Working folder of the program: relative paths start there.

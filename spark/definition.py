@@ -34,7 +34,7 @@ def configured_by(
         options: ``stream`` names a stream, as the argument of ``load`` does (Spark
             calls that ``path``), of the catalogue in the folder ``streams``; everything
             else is a property, over the stream's own.
-        home: What the program that registered the source knows of its session.
+        home: Where the program that registered the source looks for streams.
 
     Raises:
         ConfigError: config; every problem at once.

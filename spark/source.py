@@ -67,7 +67,7 @@ class StreamFactorySource(DataSource):
     """
 
     HOME: ClassVar[Home] = Home()
-    """What the program that registered the source knows of its session."""
+    """Where the program that registered the source looks for streams."""
     _opening: bytes | None = None
     """See `Source.opening`: the query reads the columns that its schema names."""
 

@@ -198,7 +198,7 @@ class AuditTrail(Closing):
 
 
 def audit_stream(catalogue: Catalogue) -> StreamDefinition | None:
-    """The stream in which a catalogue wants changes by commands recorded.
+    """The stream of a catalogue that records changes by commands; None without one.
 
     Raises:
         ConfigError: config; there are two, or the catalogue cannot be read, or a file

@@ -58,7 +58,7 @@ class Session:
 
 @final
 class Access:
-    """Knows who sends a request. Thread-safe.
+    """Identifies the sender of a request. Thread-safe.
 
     Args:
         address: ``host:port`` that the pages are served on.

@@ -1,6 +1,6 @@
 """Users of the pages, and their rights: by name, for patterns of streams and pipelines.
 
-Nothing here knows of requests: `rights` has what each route needs.
+`rights` has what each route needs, and checks requests.
 """
 
 from __future__ import annotations

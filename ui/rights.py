@@ -193,7 +193,8 @@ def the_stream(name: str) -> Thing:
 
     Raises:
         RightMissing: There is none, and the user may not read a stream of that name.
-        UnknownStream: config; there is none. Only who may read all learns the others.
+        UnknownStream: config; there is none. Names others only to users who may read
+            all.
         ConfigError: config; see `Catalogue.get`.
     """
     try:

@@ -162,8 +162,8 @@ class SendingWriter(PartitionWriter):
     def _repeat_end(self, deadline: float) -> None:
         """Send the end until its readers have left, for `linger.millis` at most.
 
-        It is dropped for a slow reader as rows are, which would not learn of what was
-        dropped last.
+        It is dropped for a slow reader as rows are, and only the end shows which rows
+        were dropped last.
         """
         socket, until = self._opened(), min(deadline, time.monotonic() + self._linger)
         while self._subscribers > 0 and time.monotonic() < until:

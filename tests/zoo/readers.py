@@ -681,7 +681,7 @@ class ClosesWhatIsShared(ZooConsumers):
 
 @caught_by("a_message_that_arrives_during_a_fetch_is_returned")
 class SkipsWhatArrivesDuringAFetch(LogConsumer):
-    """A fetch that has waited goes on behind the messages that ended its wait."""
+    """A fetch that has waited continues after the messages that ended its wait."""
 
     def fetch_messages(
         self, start: int, end: int | None, limits: FetchLimits
