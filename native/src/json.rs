@@ -19,7 +19,7 @@ const DEEPEST: usize = 64;
 
 pub struct Fields {
     names: Vec<String>,
-    keys: Vec<Key>,
+    keys: Vec<Option<Key>>,
     kinds: Vec<Kind>,
     all: bool,
 }
@@ -108,10 +108,10 @@ impl Fields {
     fn field(&self, at: &mut Cursor, next: usize, scratch: &mut Vec<u8>) -> Option<Option<usize>> {
         at.pass_space();
         // Most fields are in the order of the schema.
-        if self.keys.get(next).is_some_and(|key| at.key(key)) {
+        if self.keys.get(next).is_some_and(|key| at.key(key.as_ref())) {
             return Some(Some(next));
         }
-        if let Some(index) = self.keys.iter().position(|key| at.key(key)) {
+        if let Some(index) = self.keys.iter().position(|key| at.key(key.as_ref())) {
             return Some(Some(index));
         }
         scratch.clear();

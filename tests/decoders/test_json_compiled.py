@@ -94,6 +94,25 @@ def test_what_is_not_surely_good_is_left_with_nothing_of_it(
     assert [row["s"] for row in rows] == ["x", "x"]
 
 
+@pytest.mark.parametrize(
+    ("name", "escaped", "other"),
+    [
+        ('a"b', b'a\\"b', b'a"b'),
+        ("a\\b", b"a\\\\b", b"a\\b"),
+        ("a\tb", b"a\\tb", b"a\tb"),
+        ("\\u0041", b"\\\\u0041", b"\\u0041"),
+    ],
+)
+def test_names_that_are_escaped_in_json_are_no_others(
+    name: str, escaped: bytes, other: bytes, compiled: Core
+) -> None:
+    parser = CompiledMessages(compiled, {name: pa.int64()}, all_fields=True)
+    messages = [b'{"%s":7}' % escaped, b'{"%s":8}' % other]
+    texts = pa.array(messages, pa.binary()).view(pa.string())
+    [(rows, [column])], others = parser.parts(texts, undeclared=True)
+    assert (rows.tolist(), column.to_pylist(), others.tolist()) == ([0], [7], [1])
+
+
 def test_control_characters_are_found_wherever_they_are(compiled: Core) -> None:
     # Blocks of 16 bytes, words of 8, and what is left.
     around = [(at, 41 - at) for at in range(42)]

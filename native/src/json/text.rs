@@ -48,6 +48,8 @@ fn leading_digits(word: u64) -> (u64, usize) {
 }
 
 /// A name with quotes and colon, as most messages have it.
+///
+/// None for a name that has to be escaped in JSON.
 pub struct Key {
     text: Vec<u8>,
     /// The first eight bytes, or what there is, and which bits of eight bytes these are.
@@ -56,7 +58,10 @@ pub struct Key {
 }
 
 impl Key {
-    pub fn new(name: &str) -> Self {
+    pub fn new(name: &str) -> Option<Self> {
+        if name.as_bytes().iter().any(is_special) {
+            return None;
+        }
         let text = format!("\"{name}\":").into_bytes();
         let part = |byte: fn(u8) -> u8| {
             let mut word = [0; 8];
@@ -64,7 +69,7 @@ impl Key {
             u64::from_le_bytes(word)
         };
         let (head, mask) = (part(|byte| byte), part(|_| u8::MAX));
-        Self { text, head, mask }
+        Some(Self { text, head, mask })
     }
 }
 
@@ -134,7 +139,8 @@ impl<'a> Cursor<'a> {
 
     /// Pass a key.
     #[inline]
-    pub fn key(&mut self, key: &Key) -> bool {
+    pub fn key(&mut self, key: Option<&Key>) -> bool {
+        let Some(key) = key else { return false };
         let rest = &self.text[self.at..];
         let found = match rest.first_chunk() {
             Some(&word) if u64::from_le_bytes(word) & key.mask != key.head => false,
