@@ -13,7 +13,7 @@ from tests.wiring.test_catalogue import MEMORY
 from streamfactory.spi import ConfigError
 from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.config.definition import Property
-from streamfactory.wiring.config.loading import find_definition
+from streamfactory.wiring.config.loading import find_definition, load
 from streamfactory.wiring.config.profiles import ENVIRONMENT
 
 if TYPE_CHECKING:
@@ -97,6 +97,24 @@ def test_files_and_snapshots_have_the_profile_and_maps_have_none(folder: Path) -
         Property("streamType", "memory", "argument"),
         Property("stream.memory.topic.name", "clicks", "argument"),
     )
+
+
+@pytest.mark.parametrize("streams", ["configs/streams", "streams"])
+def test_relative_paths_start_where_those_of_the_streams_do(
+    streams: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / streams
+    folder.mkdir(parents=True)
+    own = '"stream.file.path" = "a"\n"stream.file.topic.name" = "t"\n'
+    (folder / "clicks.toml").write_text(f'[properties]\nstreamType = "file"\n{own}')
+    write(folder.parent, '[streams.clicks]\n"stream.file.path" = "b"\n')
+    found = []
+    for profile in ("", "prod"):
+        monkeypatch.setenv(ENVIRONMENT, profile)
+        definition = Catalogue(folder).get("clicks")
+        found.append(load(definition, "read").config["path"])
+    project = tmp_path if streams.startswith("configs") else folder
+    assert found == [str(project / "a"), str(project / "b")]
 
 
 def test_without_a_profile_nothing_is_replaced(

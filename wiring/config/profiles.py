@@ -8,8 +8,8 @@
     [streams.clicks]
     "stream.file.path" = "/data/topics"
 
-A property of a stream comes before one of its type. Definitions that a program passes
-as a map have no profile.
+A property of a stream comes before one of its type. Relative paths start where those of
+the streams do. Definitions that a program passes as a map have no profile.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.spi import ConfigError, Problem
@@ -30,6 +30,7 @@ from streamfactory.wiring.config.documents import (
     refusal,
 )
 from streamfactory.wiring.config.files import flat, origin_of, property_problems
+from streamfactory.wiring.core.anchoring import project_of
 from streamfactory.wiring.core.nearest import nearest
 from streamfactory.wiring.core.shown import printable
 from streamfactory.wiring.options.texts import pointer_of
@@ -80,7 +81,7 @@ class Profile:
             ConfigError: config; there is no such profile, or with all that is wrong
                 in its file.
         """
-        folder = streams.parent / FOLDER
+        folder, project = streams.parent / FOLDER, project_of(streams)
         path = folder / f"{name}.toml"
         if _NAME.fullmatch(name) is None or not os.path.lexists(path):
             raise _unknown(name, folder)
@@ -99,7 +100,11 @@ class Profile:
             places[table, key] = place
             values = list(flat(document, value, pointer))
             problems += [one for one in values if isinstance(one, Problem)]
-            properties = tuple(one for one in values if isinstance(one, Property))
+            properties = tuple(
+                replace(one, folder=project)
+                for one in values
+                if isinstance(one, Property)
+            )
             problems += property_problems(properties)
             found[table][key] = properties
         if problems:
