@@ -21,6 +21,15 @@ LACKING = {
     "the medium sets the times of messages",
 }
 """Why cases of the kit may be skipped."""
+RIGHTS_AND_BOUNDS = {
+    "no ability: advance",
+    "no ability: exceed",
+    "no ability: login_that_reads",
+    "no ability: login_that_writes",
+    "no ability: login_without_rights",
+    "no ability: staged",
+}
+"""The same, for harnesses without users of few rights, last offsets and staged rows."""
 
 
 def run_own_tests(
