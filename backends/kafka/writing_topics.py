@@ -80,6 +80,8 @@ class WrittenTopics:
         self._lock = threading.Lock()
         self._connected: tuple[int, AdminClient] | None = None
         self._retired: list[AdminClient] = []
+        self._found: set[str] = set()
+        """Topics that a broker had once."""
 
     def facts(self, topic: str, deadline: Deadline) -> TopicFacts:
         """Id and partitions of a topic.
@@ -97,18 +99,23 @@ class WrittenTopics:
             return TopicFacts(str(found.topic_id), len(found.partitions))
 
         try:
-            return self._retry(ask, deadline, found=False)
+            facts = self._retry(ask, deadline, found=False)
         except KafkaException as error:
             if error.args[0].code() not in _MISSING:
                 raise
             raise _not_found(topic) from error
+        self._found.add(topic)
+        return facts
 
     def settings(self, topic: str, deadline: Deadline) -> dict[str, str]:
         """The configuration of a topic; empty without permission to read it.
 
         Raises:
-            TopicNotFound: permanent; no broker knows it after a while.
+            TopicNotFound: permanent; no broker knows it, or not after a while if one
+                did before.
         """
+        if topic not in self._found:
+            self.facts(topic, deadline)
 
         def ask(seconds: float) -> dict[str, str]:
             resource = ConfigResource(ResourceType.TOPIC, topic)

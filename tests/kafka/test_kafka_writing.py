@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import random
 import re
@@ -17,6 +18,7 @@ from confluent_kafka import Consumer, TopicPartition
 from tests.kafka.conftest import stream_of
 from tests.kafka.paths import BEFORE_WRITING
 
+from streamfactory.backends.kafka import writing_topics
 from streamfactory.spi import (
     ConfigError,
     ConnectionFailed,
@@ -416,12 +418,16 @@ def test_compression_and_batching_pass_to_the_client(
 
 
 @BEFORE_WRITING
+@pytest.mark.parametrize("mode", ["epoch", "task"])
 def test_a_topic_that_is_not_there_is_reported_before_anything_is_written(
-    kafka: Addresses,
+    kafka: Addresses, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Only a topic that was found may be missing at a broker for a while.
+    monkeypatch.setattr(writing_topics, "_SPREAD", math.inf)
     name = f"nowhere-{uuid.uuid4().hex[:8]}"
+    options = {"stream.kafka.commit.mode": mode}
     with (
-        open_sink(stream_of(kafka.bootstrap, name)) as sink,
+        open_sink(stream_of(kafka.bootstrap, name), options=options) as sink,
         pytest.raises(TopicNotFound, match=re.escape(repr(name))),
     ):
         sink.put(rows(1), writer_id="w")
