@@ -85,7 +85,8 @@ class FileStage(ABC):
     """
 
     folder: str
-    """Absolute path of the folder; the program creates it."""
+    """Absolute path of the folder, which the program creates, or its URL in an object
+    store."""
     batch_rows: int
     """Maximum number of rows of a row group."""
     batch_bytes: int

@@ -132,7 +132,8 @@ def save(
     """Append the rows of a frame, written by Spark's own Parquet writer.
 
     For topics of ``file`` with ``segment.format=parquet``, in a folder that the driver
-    and every executor reach by the same path. The rows are those that
+    and every executor reach by the same path, or in an object store of S3 or Google
+    that the session reaches by Hadoop, too. The rows are those that
     ``format("streamfactory")`` writes; no row passes through Python. The files are
     checked on the driver and become visible in one step. Repeating an epoch has no
     effect: its rows are counted, and compared where ``epoch.mismatch`` is ``fail``.
@@ -153,15 +154,17 @@ def save(
 
     Raises:
         ConfigError: config; invalid options, all at once.
-        Unsupported: misuse; the topic is not stored in Parquet files of a folder, has
-            too many partitions, or rows have keys and PySpark is older than 4.1.
+        Unsupported: misuse; the topic is not stored in Parquet files, has too many
+            partitions, or rows have keys and PySpark is older than 4.1; or this session
+            has no file system of Hadoop for the object store.
         SchemaMismatch: permanent; the columns do not fit, or Spark does not store them
             as the topic does; a partition is null or does not exist.
         EpochInThePast: misuse; a later epoch of this writer is committed.
         EpochMismatch: misuse; the epoch was repeated with other rows, under
             ``epoch.mismatch=fail``.
         StorageFailed: permanent; the driver does not see what executors wrote.
-        MessageTooLarge: permanent; a row group expands to more than readers accept.
+        MessageTooLarge: permanent; a row group expands to more than readers accept, or
+            a file of an object store has more than 5 GiB.
         MisuseError: misuse; the frame is one of a stream.
         Errors of Spark are raised as they are.
     """

@@ -6,10 +6,11 @@ import re
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's documentation has it
 
 from streamfactory.spark.sink import nullable
-from streamfactory.spi import CorruptData, SchemaMismatch
+from streamfactory.spi import CorruptData, SchemaMismatch, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,6 +57,42 @@ _OPTIONS: Final = {
 }
 
 
+_SCHEMES: Final = {"s3": "s3a", "gs": "gs"}
+"""Hadoop's name of an object store, by that of its URL."""
+_REMEDY: Final = 'write it with format("streamfactory")'
+
+
+def location(session: Any, place: str) -> str:
+    """Return where Spark's writer writes, as a URL for Hadoop.
+
+    Args:
+        session: Of Spark.
+        place: A folder, or the URL of an object store.
+
+    Raises:
+        Unsupported: misuse; this Spark has no file system of Hadoop for the store.
+    """
+    scheme, found, rest = place.partition("://")
+    if not found:
+        return f"file://{place}"
+    name = _SCHEMES.get(scheme)
+    if name is None:
+        msg = f"Spark's Parquet writer is not used for {place}"
+        raise Unsupported(msg, remedy=_REMEDY)
+    system = session._jvm.org.apache.hadoop.fs.FileSystem
+    conf = session._jsparkSession.sessionState().newHadoopConf()
+    try:
+        system.getFileSystemClass(name, conf)
+    except Py4JJavaError as error:
+        msg = f"this Spark has no file system of Hadoop for {name}://: "
+        msg += error.java_exception.getMessage()
+        what = "org.apache.hadoop:hadoop-aws" if name == "s3a" else "Google's connector"
+        raise Unsupported(
+            msg, remedy=f"add {what} to the session (spark.jars.packages), or {_REMEDY}"
+        ) from error
+    return f"{name}://{rest}"
+
+
 def write_files(rows: DataFrame, stage: FileStage, partitions: int) -> int:
     """Have Spark write Parquet files; return the number of rows that tasks wrote.
 
@@ -93,7 +130,7 @@ def write_files(rows: DataFrame, stage: FileStage, partitions: int) -> int:
         names = session.sparkContext._gateway.new_array(session._jvm.String, 1)
         names[0] = PARTITION
         java = java.partitionBy(names)
-    java.save(f"file://{stage.folder}")
+    java.save(location(session, stage.folder))
     # Of the accumulators of the job: complete when it has ended.
     return int(plan.observedMetrics().apply(name).getLong(0))
 

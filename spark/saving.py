@@ -14,7 +14,12 @@ import pyarrow as pa
 from streamfactory.spark.catalogues import Home
 from streamfactory.spark.fitting import check_stored, fitted, quoted
 from streamfactory.spark.keys import KEY, KeyRouter, key_partition
-from streamfactory.spark.parquet_files import PARTITION, find_files, write_files
+from streamfactory.spark.parquet_files import (
+    PARTITION,
+    find_files,
+    location,
+    write_files,
+)
 from streamfactory.spark.sink import (
     check_opened,
     explained_rewind,
@@ -89,6 +94,7 @@ def save_frame(
         role=Role.WRITE,
         catalogue=Home.of(frame.sparkSession).catalogue(),
     ).config
+    location(frame.sparkSession, config.get("path", ""))
     with opened_sink(config) as sink:
         sink.files.schema(arrow_schema(nullable(frame.schema)))
         check_opened(sink, frame.schema, overwrite=False, streaming=False)
@@ -108,7 +114,7 @@ def refusal(sink: Sink, rows: StructType) -> str | None:
         StreamError: The sink cannot be reached, for instance.
     """
     try:
-        _planned(sink, rows)
+        _planned_batch(sink, rows)
     except (Unsupported, SchemaMismatch) as error:
         return error.what
     return None
@@ -137,7 +143,7 @@ def save_epoch(
             sink, frame.schema, overwrite=replaces, streaming=False, repeated=True
         )
         try:
-            plan = _planned(sink, frame.schema)
+            plan = _planned_batch(sink, frame.schema)
         except (Unsupported, SchemaMismatch) as error:
             return error.what
         kind = WriteKind.STREAMING
@@ -218,6 +224,18 @@ def _planned(sink: Sink, rows: StructType) -> _Plan:
     return _Plan(
         schema, [*columns.values(), *routed], partitions, partition is not None
     )
+
+
+def _planned_batch(sink: Sink, rows: StructType) -> _Plan:
+    """As `_planned`, for a batch of a query.
+
+    Hadoop may have other credentials for an object store than the stream has, so only
+    `save`, which names what writes, needs them.
+    """
+    if "://" in sink.config.get("path", ""):
+        msg = "batches of queries are not saved in object stores by Spark's writer"
+        raise Unsupported(msg)
+    return _planned(sink, rows)
 
 
 def _partition(

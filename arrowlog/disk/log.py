@@ -149,7 +149,7 @@ class DiskLog(Log):
             msg += f"{self.segment_format}, which only this log writes"
             raise Unsupported(msg, remedy=_WRITTEN)
         if not self.storage.adopts:
-            msg = f"{self.storage.location} is not a folder that other programs write "
+            msg = f"{self.storage.location} is no place that other programs write "
             raise Unsupported(
                 msg + "to", remedy='write it with format("streamfactory")'
             )

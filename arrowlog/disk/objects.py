@@ -26,7 +26,12 @@ from streamfactory.arrowlog.disk.storage import (
     too_long,
 )
 from streamfactory.arrowlog.disk.watching import PollingWatch
-from streamfactory.spi import StorageFailed, StreamError, TransientError
+from streamfactory.spi import (
+    MessageTooLarge,
+    StorageFailed,
+    StreamError,
+    TransientError,
+)
 from streamfactory.spi.backoff import Backoff
 
 if TYPE_CHECKING:
@@ -36,6 +41,8 @@ if TYPE_CHECKING:
 _LARGEST: Final = 64 << 20
 _PART: Final = 16 << 20
 """Bytes of one request of a large upload, which has a deadline too."""
+_COPY: Final = 5 << 30
+"""Maximum bytes of a blob that a store copies in one request."""
 _WINDOW: Final = 4 << 20
 """Bytes of one read request; smaller blobs are read completely."""
 _TRIES: Final = 5
@@ -58,6 +65,7 @@ class ObjectStorage(Storage):
     """
 
     largest = _LARGEST
+    adopts = True
 
     def __init__(
         self,
@@ -187,6 +195,18 @@ class ObjectStorage(Storage):
         view = memoryview(data).cast("B")
         with self._client.asking(path) as (module, store):
             module.put(store, path, view, chunk_size=_PART, max_concurrency=4)
+
+    def adopt(self, name: str, new: str) -> int:
+        """Copy a blob within the store; the other one goes with its folder."""
+        path = self._path(name)
+        with self._client.asking(path) as (module, store):
+            size = int(module.head(store, path)["size"])
+            if size > _COPY:
+                msg = f"{self.location}/{name}: the object has {size} bytes, more than "
+                msg += f"a store copies in one request ({_COPY})"
+                raise MessageTooLarge(msg, remedy="write the rows in more files")
+            module.copy(store, path, self._path(new))
+        return self.size(new)
 
     def open(self, name: str) -> Opened:
         first, size = self._part(name, 0, _WINDOW)

@@ -137,14 +137,16 @@ class Storage(Blobs):
         """Return the blobs in a folder, with the seconds since they were written."""
 
     def adopt(self, name: str, new: str) -> int:
-        """Rename a file that another program wrote, and return its bytes.
+        """Give a file that another program wrote a new name, and return its bytes.
 
         It is as durable as the storage is afterwards, except its name: see `settle`.
+        The file may keep its former name, too.
 
         Raises:
+            MessageTooLarge: permanent; the store copies no file of this size.
             Unsupported: misuse; see `adopts`.
         """
-        msg = f"{self.location}: files of other programs are taken from folders only"
+        msg = f"{self.location}: files of other programs are not taken from here"
         raise Unsupported(msg)
 
     @abstractmethod

@@ -29,7 +29,10 @@ class Unavailable(Exception):
 
 
 def jars(kind: str) -> list[Path]:
-    """The jars of a kind: ``broker``, or ``oracle``, which is Spark's own Kafka source.
+    """The jars of a kind.
+
+    ``broker``, ``oracle``, which is Spark's own Kafka source, or ``s3a``, by which
+    Hadoop reaches object stores.
 
     Raises:
         Unavailable: They are not in the cache and cannot be fetched, or are others.

@@ -13,10 +13,11 @@ from tests.objects.proxy import Fault
 from tests.objects.server import BUCKET, READER, STRANGER
 from tests.objects.stage import options, storage_at
 
-from streamfactory.arrowlog.disk import objectclient
+from streamfactory.arrowlog.disk import objectclient, objects
 from streamfactory.arrowlog.disk.objects import ObjectStorage
 from streamfactory.spi import (
     ConnectionFailed,
+    MessageTooLarge,
     NotAuthorized,
     NotInstalled,
     StorageFailed,
@@ -55,6 +56,27 @@ def test_names_come_back_as_they_were(storage: ObjectStorage, name: str) -> None
     assert inner.read(f"log/{name}") == b"x"
     inner.remove([f"log/{name}"])
     assert inner.names("log") == []
+
+
+def test_a_file_of_another_program_gets_another_name(
+    server: ObjectServer, storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = storage.within("t.topic")
+    write(inner, "staging/a/files/part", b"rows")
+    assert inner.adopt("staging/a/files/part", "data/new") == 4
+    inner.remove_folder("staging/a")
+    assert inner.read("data/new") == b"rows"
+    # Some stores keep the folder.
+    assert inner.ages("staging/a/files") == {}
+    with pytest.raises(FileNotFoundError):
+        inner.adopt("staging/a/files/part", "data/other")
+    monkeypatch.setattr(objects, "_COPY", 3)
+    with pytest.raises(MessageTooLarge, match="4 bytes"):
+        inner.adopt("data/new", "data/other")
+    assert inner.names("data") == ["new"]
+    reader = storage_at(server.endpoint, storage.location, who=READER)
+    with pytest.raises(NotAuthorized):
+        reader.adopt("t.topic/data/new", "t.topic/data/other")
 
 
 def test_folders_and_blobs_are_listed_together(storage: ObjectStorage) -> None:

@@ -1,11 +1,13 @@
 """A driver that saves epochs: ``python -m tests.spark.saving_driver FOLDER EPOCHS``.
 
 It is killed at a step if that was ordered, with its JVM. It saves every epoch from the
-first on: those that are committed have no effect.
+first on: those that are committed have no effect. ``place.json`` in the folder may
+have other options of the topic, and of the session.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +17,7 @@ from tests.spark.killing import Faults
 from tests.spark.scenario import options, session
 
 from streamfactory.arrowlog.disk.local import LocalStorage
+from streamfactory.arrowlog.disk.objects import ObjectStorage
 from streamfactory.spark import parquet_files, prepare_environment, save, saving
 from streamfactory.spi import EpochInThePast
 from streamfactory.wiring.writing.files import FileWriter
@@ -32,13 +35,20 @@ TASKS: Final = 3
 def topic_of(folder: Path) -> dict[str, str]:
     """With partitions by task in even epochs, and by column in odd ones."""
     more = {"stream.file.segment.format": "parquet", "stream.file.fsync": "always"}
-    return {**options(folder, "out"), **more}
+    return {**options(folder, "out"), **more, **_place(folder)["topic"]}
+
+
+def _place(folder: Path) -> dict[str, dict[str, str]]:
+    given = folder / "place.json"
+    found: dict[str, dict[str, str]] = {"topic": {}, "session": {}}
+    return found | json.loads(given.read_text()) if given.exists() else found
 
 
 def stepped(faults: Faults) -> None:
     """Have the steps of a save ask whether this process is killed."""
     write, commit = parquet_files.write_files, FileWriter.commit
     adopt, link = LocalStorage.adopt, LocalStorage._settle_link
+    copy, publish = ObjectStorage.adopt, ObjectStorage.publish
 
     def written(rows: Any, stage: FileStage, partitions: int) -> int:
         faults.at("before-files")
@@ -50,6 +60,17 @@ def stepped(faults: Faults) -> None:
         size = adopt(storage, name, new)
         faults.at("within-seal")
         return size
+
+    def copied(storage: ObjectStorage, name: str, new: str) -> int:
+        size = copy(storage, name, new)
+        faults.at("within-seal")
+        return size
+
+    def put(storage: ObjectStorage, name: str, data: bytes) -> bool:
+        done = publish(storage, name, data)
+        if b'"segments"' in data:
+            faults.at("published")
+        return done
 
     def committed(writer: FileWriter, *arguments: Any) -> Any:
         message = commit(writer, *arguments)
@@ -67,11 +88,13 @@ def stepped(faults: Faults) -> None:
     writers.commit = committed
     changed: Any = LocalStorage
     changed.adopt, changed._settle_link = adopted, settled
+    stored: Any = ObjectStorage
+    stored.adopt, stored.publish = copied, put
 
 
 def main(folder: Path, epochs: int) -> None:
     prepare_environment(local=True)
-    spark = session("local[2]", attempts=4)
+    spark = session("local[2]", attempts=4, more=_place(folder)["session"])
     stepped(Faults(folder / "faults"))
     for epoch in range(epochs):
         frame = spark.range(epoch * ROWS, (epoch + 1) * ROWS, 1, TASKS)

@@ -23,7 +23,7 @@ import streamfactory
 from streamfactory.spark import prepare_environment, register
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -206,7 +206,9 @@ def await_tasks(folder: Path, count: int) -> None:
         time.sleep(0.02)
 
 
-def session(master: str, attempts: int) -> SparkSession:
+def session(
+    master: str, attempts: int, more: Mapping[str, str] | None = None
+) -> SparkSession:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PySpark's, of pandas 3
         from pyspark.sql import SparkSession
@@ -227,6 +229,7 @@ def session(master: str, attempts: int) -> SparkSession:
             "spark.speculation.interval": "100ms",
             "spark.speculation.quantile": "0.5",
             "spark.speculation.minTaskRuntime": "2s",
+            **(more or {}),
         }.items():
             builder = builder.config(key, value)
         made: SparkSession = builder.getOrCreate()

@@ -374,10 +374,12 @@ def test_what_cannot_be_saved_is_refused_with_a_remedy(
         save(spark.sql("select now() as at"), zoned.options)
     with pytest.raises(ConfigError, match="belong together"):
         save(rows, made(tmp_path / "e").options, epoch=1)
-    remote = {**made(tmp_path).options, "stream.file.path": "s3://bucket/streams"}
+    remote = {**made(tmp_path).options, "stream.file.storage.anonymous": "true"}
     del remote["stream.file.fsync"]
-    with pytest.raises(Unsupported, match="s3://bucket"):
-        save(rows, {**remote, "stream.file.storage.anonymous": "true"})
+    for url, missing in {"s3": "org.apache.hadoop:hadoop-aws", "az": ""}.items():
+        with pytest.raises(Unsupported, match=f"{url}a?://") as caught:
+            save(rows, {**remote, "stream.file.path": f"{url}://bucket/streams"})
+        assert missing in str(caught.value.remedy)
     memory = {"streamType": "memory", "stream.memory.topic.name": "m"}
     with pytest.raises(Unsupported, match="not stored in Parquet files"):
         save(rows, memory)

@@ -239,6 +239,8 @@ def _check_rows(stage: FileStage, rows: int) -> None:
     if found != rows:
         msg = f"{rows} rows were written, but the files in {stage.folder} have {found}"
         remedy = "use a path that is one folder for all executors and the driver"
+        if "://" in stage.folder:
+            remedy = "have the program write to the store that storage.endpoint names"
         raise StorageFailed(msg, remedy=remedy)
 
 
@@ -248,12 +250,6 @@ def _check_place(producer: Producer) -> None:
     config = producer.config
     if not isinstance(producer.factory, LogProducerFactory) or _FORMAT not in config:
         msg = f"streams of type {config.type} are not stored in Parquet files"
-        raise Unsupported(msg, stream=config.name, remedy=_REMEDY)
-    if "://" in config["path"]:
-        msg = (
-            "files are written to a folder that all processes reach by the same path, "
-        )
-        msg += f"not to {config['path']}"
         raise Unsupported(msg, stream=config.name, remedy=_REMEDY)
     if change_column(config) is not None:
         msg = "rows that are changes are turned into messages, one by one"
