@@ -70,13 +70,13 @@ def test_a_file_of_another_program_gets_another_name(
     assert inner.ages("staging/a/files") == {}
     with pytest.raises(FileNotFoundError):
         inner.adopt("staging/a/files/part", "data/other")
+    reader = storage_at(server.endpoint, storage.location, who=READER)
+    with pytest.raises(NotAuthorized):
+        reader.adopt("t.topic/data/new", "t.topic/data/other")
     monkeypatch.setattr(objects, "_COPY", 3)
     with pytest.raises(MessageTooLarge, match="4 bytes"):
         inner.adopt("data/new", "data/other")
     assert inner.names("data") == ["new"]
-    reader = storage_at(server.endpoint, storage.location, who=READER)
-    with pytest.raises(NotAuthorized):
-        reader.adopt("t.topic/data/new", "t.topic/data/other")
 
 
 def test_folders_and_blobs_are_listed_together(storage: ObjectStorage) -> None:
