@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pytest
 
+from streamfactory.conformance.limits import SECONDS
 from streamfactory.conformance.report import explain
 from streamfactory.conformance.runner import Outcome, Result, all_cases, run_case
 from streamfactory.conformance.subject import Subject, subject_of
@@ -43,6 +44,8 @@ class ConformanceSuite:
     """The module, or object, with the hook, where no entry point names it."""
     waivers: ClassVar[Path | str | None] = None
     """A file of known failures, see `streamfactory.conformance.waivers`."""
+    time_limit: ClassVar[float] = SECONDS
+    """Seconds that one case may take; more where each commit is slow."""
 
     _subject: ClassVar[Subject]
     _waivers: ClassVar[dict[str, Waiver]]
@@ -60,7 +63,7 @@ class ConformanceSuite:
         """One case."""
         _refuse_marks(request)
         subject = self._prepared()
-        result = run_case(case, subject)
+        result = run_case(case, subject, time_limit=self.time_limit)
         [result] = waived([result], self._waivers)
         _tell(result, f"pytest '{request.node.nodeid}'")
 
