@@ -36,12 +36,19 @@ from benchmarks.wire.moved import (
     distinct,
     enough,
 )
-from benchmarks.wire.raw import bare_echo, raw_sender, read_raw, trips_bare
+from benchmarks.wire.raw import (
+    bare_echo,
+    eventfd_echo,
+    raw_sender,
+    read_raw,
+    trips_bare,
+    trips_eventfd,
+)
 
 import streamfactory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from benchmarks.measuring.figures import Figure
 
@@ -64,7 +71,7 @@ def main() -> None:
     os.environ.setdefault(VOLUME, str(arguments.megabytes))
     if arguments.child:
         what, where, rows = arguments.child
-        sides = {"ours": write_ours, "our_echo": our_echo}
+        sides = {"ours": write_ours, "our_echo": our_echo, "eventfd": event_echo}
         wire = {"raw": raw_sender, "bare_echo": bare_echo}
         found = (
             sides[what](where, int(rows))
@@ -73,7 +80,7 @@ def main() -> None:
         )
         print(json.dumps(found))
         return
-    figures = [*stream_figures(arguments.rounds), trip_figure(arguments.rounds)]
+    figures = [*stream_figures(arguments.rounds), *trip_figures(arguments.rounds)]
     report(figures, as_json=arguments.json)
 
 
@@ -138,28 +145,51 @@ def copied(rows: int) -> float:
     return watch.read()[0]
 
 
-def trip_figure(rounds: int) -> Figure:
-    """A row there and back through two topics, as a multiple of a bare echo."""
-    over, again = [], []
+def trip_figures(rounds: int) -> list[Figure]:
+    """A row there and back through two topics, against bare echoes, and half of it."""
+    took: dict[str, list[float]] = {n: [] for n in ("ours", AGAIN, "eventfd", "bare")}
     for _ in range(rounds):
-        bare, ours, twice = (trip(name) for name in ("bare", "ours", "bare"))
-        over.append(ours / bare)
-        again.append(twice / bare)
-    return figure("round trip of a row, shm", over, "x echo", "<= 1.5", again=again)
+        for side, _ in shuffled(took):
+            took[side].append(trip(side))
+    ours, again = took["ours"], ratios(took[AGAIN], took["ours"])
+    return [
+        figure(
+            f"round trip of a row, shm, to {name}",
+            ratios(ours, took[side]),
+            "x echo",
+            goal,
+            again=again,
+        )
+        for side, name, goal in (
+            ("eventfd", "an eventfd", "<= 1.5"),
+            ("bare", "a Unix socket", "none"),
+        )
+    ] + [
+        figure(
+            "publish to receive of a row, shm, half of the trip",
+            [seconds / 2 * 1e6 for seconds in ours],
+            "us",
+            "< 50",
+            {"half of an eventfd's, us": statistics.median(took["eventfd"]) / 2 * 1e6},
+            again=again,
+        )
+    ]
 
 
 def trip(side: str) -> float:
     """Median seconds of a round trip."""
-    with tempfile.TemporaryDirectory(prefix="sf-bench-") as where:
-        if side == "bare":
-            with child("bare_echo", where, "1") as process:
-                found, _ = trips_bare("unix", where)
-                answer(process)
-                return found
-        with child("our_echo", where, "1") as process:
-            found = trips_ours(where)
-            answer(process)
-            return found
+    sides: dict[str, tuple[str, Callable[[str], float]]] = {
+        "bare": ("bare_echo", lambda where: trips_bare("unix", where)[0]),
+        "eventfd": ("eventfd", trips_eventfd),
+    }
+    name, send = sides.get(side, ("our_echo", trips_ours))
+    with (
+        tempfile.TemporaryDirectory(prefix="sf-bench-") as where,
+        child(name, where, "1") as process,
+    ):
+        found = send(where)
+        answer(process)
+        return found
 
 
 # --- sides ------------------------------------------------------------------------
@@ -224,6 +254,11 @@ def our_echo(where: str, _rows: int) -> float:
                 raise TimeoutError
             back.put(batch.rows)
     return 0.0
+
+
+def event_echo(where: str, _rows: int) -> float:
+    """See `eventfd_echo`."""
+    return eventfd_echo(where)
 
 
 def trips_ours(where: str) -> float:

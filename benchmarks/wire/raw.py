@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import socket
 import statistics
 import time
@@ -121,6 +122,33 @@ def trips_bare(medium: str, where: str) -> tuple[float, float]:
                 left -= len(connection.recv(4096))
             seconds.append(time.perf_counter() - started)
     return statistics.median(seconds), 0.0
+
+
+def eventfd_echo(where: str) -> float:
+    """Answer each event by one: the least that wakes another process and back."""
+    with accepted("unix", where) as connection:
+        _, (there, back), _, _ = socket.recv_fds(connection, 1, 2)
+        for _ in range(TRIPS):
+            os.eventfd_read(there)
+            os.eventfd_write(back, 1)
+        os.close(there)
+        os.close(back)
+    return 0.0
+
+
+def trips_eventfd(where: str) -> float:
+    """Send an event there and back."""
+    there, back, seconds = os.eventfd(0), os.eventfd(0), list[float]()
+    with connected("unix", where) as connection:
+        socket.send_fds(connection, [b"x"], [there, back])
+        for _ in range(TRIPS):
+            started = time.perf_counter()
+            os.eventfd_write(there, 1)
+            os.eventfd_read(back)
+            seconds.append(time.perf_counter() - started)
+    os.close(there)
+    os.close(back)
+    return statistics.median(seconds)
 
 
 def tuned(medium: str) -> socket.socket:
