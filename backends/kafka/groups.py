@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import (
@@ -165,7 +166,7 @@ class KafkaGroupMember(StreamLevelConsumer):
             self._drop({partition})
 
     def commit(self, position: Position) -> None:
-        until = time.monotonic() + self._timeout
+        until: float | None = None
         left = set(position) & self._mine
         self._taken, self._committed = set(), Position()
         while self._client is not None:
@@ -176,6 +177,9 @@ class KafkaGroupMember(StreamLevelConsumer):
             if error is None:
                 self._committed = position.only(left)
                 return
+            if until is None:
+                # The first answer may have waited for the end of a rebalance.
+                until = time.monotonic() + self._timeout
             if not is_passing(error) or time.monotonic() > until:
                 raise self._not_saved(error)
             # A coordinator that moves or loads is tried again; after a rebalance the
@@ -198,6 +202,7 @@ class KafkaGroupMember(StreamLevelConsumer):
         if queue is not None:
             queue.close()
         if client is not None:
+            self._unsubscribe(client)
             client.close()  # may still be assigned partitions; `_assigned` ignores them
         self._answered = False
         self._mine.clear()
@@ -208,6 +213,18 @@ class KafkaGroupMember(StreamLevelConsumer):
         self._ready.clear()
         self._errors.clear()
         self._unassigned = None
+
+    def _unsubscribe(self, client: Consumer) -> None:
+        """Leave the group, if `Consumer.close` would not.
+
+        The client (2.16) leaves without a word where a cooperative member has no
+        partitions: the next rebalance, and commits of other members, would wait until
+        its session has timed out. Static members have to stay.
+        """
+        static = "group.instance.id" in self._config.client_properties("consumer")
+        if not (self._mine or static or assigns_alone(self._config)):
+            with suppress(KafkaException):
+                client.unsubscribe()
 
     def _joined(self) -> Consumer:
         if self._client is None:

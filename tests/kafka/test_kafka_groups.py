@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 from tests.kafka.conftest import stream_of
 from tests.kafka.paths import BEFORE_READING
 
@@ -57,6 +57,14 @@ class Group:
         base = stream_of(self._topics.bootstrap, topic)
         properties = {**base, **options, **(more or {})}
         return self._stack.enter_context(streamfactory.open(properties))
+
+    def members(self) -> int:
+        """How many members the coordinator knows, those that are joining included."""
+        asked = self._topics.admin.describe_consumer_groups([self.name])[self.name]
+        try:
+            return len(asked.result(60).members)
+        except KafkaException:  # nobody has joined yet
+            return 0
 
     def committed(self) -> dict[int, int]:
         """What the broker has for the group, by partition."""
@@ -165,6 +173,29 @@ def test_a_commit_leaves_out_what_was_taken(topics: Topics, group: Group) -> Non
     [mine] = first.position
     first.commit()
     assert group.committed() == {mine.id: 3}
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_member_without_partitions_leaves_when_it_is_closed(
+    protocol: str, topics: Topics, group: Group
+) -> None:
+    """Otherwise a rebalance, and commits meanwhile, wait for its session timeout."""
+    topic = topics.create(partitions=1)
+    fill(topics, topic, 1, 3)
+    more = {PROTOCOL: protocol}
+    first, second = (group.member(topic, more) for _ in range(2))
+    found: list[Row] = []
+    deadline = time.monotonic() + PATIENCE
+    while (group.members() < 2 or not found) and time.monotonic() < deadline:
+        found += take([first, second], 1, 0.2)
+    idle = second if first.position else first
+    assert not idle.position
+    idle.close()
+    before = time.monotonic()
+    while group.members() > 1 and time.monotonic() < before + PATIENCE:
+        take([first if idle is second else second], 1, 0.2)
+    # A session times out after 45 s.
+    assert time.monotonic() - before < 30
 
 
 def test_partitions_that_come_later_are_read_from_their_earliest(
