@@ -12,12 +12,14 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from streamfactory.compiled.kafka import Kafka
+
     Column = tuple[bytes | None, Sequence[bytes]]
     """Validity, None where all rows are valid, and the buffers of the values."""
 
 log = logging.getLogger("streamfactory.native")
 
-LEVEL: Final = 1
+LEVEL: Final = 2
 """`LEVEL` of native/src/lib.rs."""
 
 
@@ -42,6 +44,14 @@ class Core(Protocol):
     @property
     def LEVEL(self) -> int:  # noqa: N802 - a constant of the module
         """The level of its interface."""
+
+    @property
+    def __file__(self) -> str | None:
+        """The file, which librdkafka loads as a plug-in."""
+
+    @property
+    def kafka(self) -> Kafka:
+        """Messages of librdkafka."""
 
     def FlatJson(  # noqa: N802 - a class of the module
         self,

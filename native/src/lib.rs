@@ -6,17 +6,21 @@
 
 mod buffers;
 mod json;
+mod kafka;
+mod kafka_classes;
+mod python;
 mod routing;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use buffers::{Octets, Strings};
+use buffers::Strings;
 use json::columns::Parts;
+use python::Octets;
 
 /// The interface that the Python side expects; raised with each change.
-const LEVEL: u32 = 1;
+const LEVEL: u32 = 2;
 
 type Buffer<'py> = Bound<'py, PyAny>;
 
@@ -100,6 +104,7 @@ impl FlatJson {
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("LEVEL", LEVEL)?;
+    module.add_submodule(&kafka_classes::module(module.py())?)?;
     module.add_class::<FlatJson>()?;
     module.add_function(wrap_pyfunction!(partitions, module)?)?;
     module.add_function(wrap_pyfunction!(split, module)?)
