@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use crate::Buffer;
 use crate::buffers::{Damaged, Offsets, Strings, numbers};
 use crate::kafka::columns::{self, BinaryBuffers};
-use crate::kafka::librdkafka;
+use crate::kafka::librdkafka::{clients, functions, messages};
 use crate::kafka::reading::{self, Limits};
 use crate::kafka::sending::{self, Column, Lists, Texts, Times};
 use crate::kafka::{Refused, reports::Undelivered};
@@ -40,24 +40,24 @@ fn text(of: &CStr) -> String {
 /// Use the librdkafka of a library, which is loaded already; its version as a number.
 #[pyfunction]
 fn bind(path: CString) -> PyResult<i32> {
-    librdkafka::bind(&path).map_err(PyOSError::new_err)
+    functions::bind(&path).map_err(PyOSError::new_err)
 }
 
 /// Raise OSError if librdkafka does not load this library, a file, as a plug-in.
 #[pyfunction]
 fn try_plugin(path: CString) -> PyResult<()> {
-    librdkafka::try_plugin(&path).map_err(PyOSError::new_err)
+    functions::try_plugin(&path).map_err(PyOSError::new_err)
 }
 
 /// Return the client that this thread created last, once.
 #[pyfunction]
 fn take_client() -> Option<Client> {
-    librdkafka::take_client().map(Client)
+    clients::take_client().map(Client)
 }
 
 /// A client of librdkafka. It can be kept longer than that, and then does nothing.
 #[pyclass(frozen)]
-struct Client(Arc<librdkafka::Client>);
+struct Client(Arc<clients::Client>);
 
 #[pymethods]
 impl Client {
@@ -115,10 +115,10 @@ impl Client {
 
 /// A queue of librdkafka, until it is closed. It is not closed when it is collected.
 #[pyclass]
-struct Queue(Option<librdkafka::Queue>);
+struct Queue(Option<messages::Queue>);
 
 impl Queue {
-    fn get(&self) -> PyResult<&librdkafka::Queue> {
+    fn get(&self) -> PyResult<&messages::Queue> {
         self.0.as_ref().ok_or_else(|| PyValueError::new_err("the queue is closed"))
     }
 }
@@ -135,7 +135,7 @@ impl Queue {
     /// Close the queue, once.
     fn close(&mut self, py: Python<'_>) {
         let queue = self.0.take();
-        py.detach(|| queue.map(librdkafka::Queue::close));
+        py.detach(|| queue.map(messages::Queue::close));
     }
 }
 

@@ -25,8 +25,9 @@ use std::time::Duration;
 use buffers::{Offsets, Strings};
 use kafka::Refused;
 use kafka::columns::{BinaryBuffers, Columns, fitting};
-use kafka::librdkafka::{Client, Functions, Queue, RawMessage, RawPlace};
-use kafka::librdkafka::{bind, conf_init, install, take_client, try_plugin};
+use kafka::librdkafka::clients::{Client, conf_init, take_client};
+use kafka::librdkafka::functions::{Functions, RawMessage, RawPlace, bind, install, try_plugin};
+use kafka::librdkafka::messages::Queue;
 use kafka::reading::{Limits, Part, Parts, fill, purge};
 use kafka::sending::{self, Column, Lists, Rows, Texts};
 
@@ -728,7 +729,9 @@ unsafe extern "C" fn producev(client: Any, mut given: ...) -> i32 {
         check_slice(&rows.values, row, value.0, value.1);
     }
     match &rows.times {
-        Some((first, valid, micros)) if valid.as_ref().is_none_or(|bits| bit(bits, first + row)) => {
+        Some((first, valid, micros))
+            if valid.as_ref().is_none_or(|bits| bit(bits, first + row)) =>
+        {
             let micros = i128::from(i64::from_le_bytes(micros[first + row]));
             assert!(i128::from(millis) * 1000 <= micros);
             assert!(micros < (i128::from(millis) + 1) * 1000);

@@ -3,7 +3,7 @@
 use std::mem::take;
 
 use super::Refused;
-use super::librdkafka::{Failure, Message};
+use super::librdkafka::messages::{Failure, Message};
 
 /// The largest number of bytes or items of a column.
 const MOST: usize = i32::MAX as usize;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::Refused;
 use super::columns::Columns;
-use super::librdkafka::{Event, Failure, Message, Queue};
+use super::librdkafka::messages::{Event, Failure, Message, Queue};
 
 /// Bytes from which a batch takes no more messages, whatever it is asked for. Below it, a
 /// message of up to 1 GiB fits: columns stay below 2^31.

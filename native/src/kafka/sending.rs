@@ -4,7 +4,8 @@ use std::ffi::CStr;
 use std::time::{Duration, Instant};
 
 use super::Refused;
-use super::librdkafka::{Client, Headers, Topic};
+use super::librdkafka::clients::Client;
+use super::librdkafka::topics::{Headers, Topic};
 use crate::buffers::{Damaged, Offsets, Strings, is_valid};
 
 const QUEUE_FULL: i32 = -184;
