@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from streamfactory.compiled.buffers import Bytes
     from streamfactory.compiled.kafka import Kafka
 
-    Column = tuple[bytes | None, Sequence[bytes]]
+    Column = tuple[Bytes | None, Sequence[Bytes]]
     """Validity, None where all rows are valid, and the buffers of the values."""
 
 log = logging.getLogger("streamfactory.native")
@@ -34,7 +35,7 @@ class FlatJson(Protocol):
         count: int,
         undeclared: bool,
         /,
-    ) -> tuple[bytes, Sequence[Column]]:
+    ) -> tuple[Bytes, Sequence[Column]]:
         """Return the messages that are not surely good, and the others' columns."""
 
 
@@ -70,12 +71,12 @@ class Core(Protocol):
         count: int,
         home: int,
         /,
-    ) -> bytes:
+    ) -> Bytes:
         """Return the partition of each key, int32."""
 
     def split(
         self, partitions: pa.Buffer, /
-    ) -> tuple[Sequence[tuple[int, int]], bytes]:
+    ) -> tuple[Sequence[tuple[int, int]], Bytes]:
         """Return partitions and their sizes, and the rows by partition, uint32."""
 
 

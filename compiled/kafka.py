@@ -9,15 +9,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from streamfactory.compiled.buffers import Bytes
 
-class Bytes(Protocol):
-    """Bytes that are read without a copy, by Python's buffer protocol."""
-
-    def __buffer__(self, flags: int, /) -> memoryview:
-        """Called by Python."""
-
-
-if TYPE_CHECKING:
     Binary = tuple[Bytes | None, Bytes, Bytes]
     """Validity, None where all values are valid; offsets; data."""
     Headers = tuple[int, Bytes | None, Bytes, Binary, Binary]

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from streamfactory.backends.kafka.clients import Watch
     from streamfactory.backends.kafka.native_library import Library
     from streamfactory.compiled import kafka
+    from streamfactory.compiled.buffers import Bytes
     from streamfactory.spi import Partition
 
 _PASSING: Final = OF_TOPICS - {KafkaError.TOPIC_AUTHORIZATION_FAILED}
@@ -174,9 +175,7 @@ def _binary(column: kafka.Binary, kind: pa.DataType, rows: int) -> pa.Array:
     return _array(kind, rows, *column)
 
 
-def _array(
-    kind: pa.DataType, rows: int, valid: kafka.Bytes | None, *rest: kafka.Bytes
-) -> pa.Array:
+def _array(kind: pa.DataType, rows: int, valid: Bytes | None, *rest: Bytes) -> pa.Array:
     buffers = [None if valid is None else pa.py_buffer(valid)]
     return pa.Array.from_buffers(kind, rows, [*buffers, *map(pa.py_buffer, rest)])
 

@@ -144,7 +144,7 @@ type Failure<'a> = (i32, &'a str);
 type Part = (Option<Bytes>, Bytes, Bytes);
 
 fn part((valid, ends, data): BinaryBuffers) -> Part {
-    (valid.map(Bytes), Bytes(ends), Bytes(data))
+    (valid.map(Bytes::from), Bytes::from(ends), Bytes::from(data))
 }
 
 /// The columns of one partition. For one thread.
@@ -218,11 +218,11 @@ impl Columns {
         let (valid, micros) = found.times;
         let headers = found.headers.map(|one| {
             let names = part(one.names);
-            (one.count, one.valid.map(Bytes), Bytes(one.ends), names, part(one.values))
+            (one.count, one.valid.map(Bytes::from), Bytes::from(one.ends), names, part(one.values))
         });
-        let times = (valid.map(Bytes), Bytes(micros));
+        let times = (valid.map(Bytes::from), Bytes::from(micros));
         let (keys, values) = (part(found.keys), part(found.values));
-        (keys, values, Bytes(found.offsets), times, Bytes(found.kinds), headers)
+        (keys, values, Bytes::from(found.offsets), times, Bytes::from(found.kinds), headers)
     }
 }
 

@@ -41,7 +41,14 @@ impl Octets {
 
 /// Bytes that Python reads without a copy, and cannot change.
 #[pyclass(frozen)]
-pub struct Bytes(pub Vec<u8>);
+pub struct Bytes(Vec<u8>);
+
+impl From<Vec<u8>> for Bytes {
+    fn from(mut bytes: Vec<u8>) -> Self {
+        bytes.shrink_to_fit(); // a batch may be kept for long
+        Self(bytes)
+    }
+}
 
 #[pymethods]
 impl Bytes {
