@@ -21,7 +21,7 @@ _OLDEST_GLIBC: Final = (2, 17)
 
 
 class NoCompiler(Exception):
-    """This machine has no Rust."""
+    """This machine has no compiler."""
 
 
 def cargo() -> str:
