@@ -12,12 +12,15 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    Column = tuple[bytes | None, Sequence[bytes]]
+    from streamfactory.compiled.buffers import Bytes
+    from streamfactory.compiled.kafka import Kafka
+
+    Column = tuple[Bytes | None, Sequence[Bytes]]
     """Validity, None where all rows are valid, and the buffers of the values."""
 
 log = logging.getLogger("streamfactory.native")
 
-LEVEL: Final = 1
+LEVEL: Final = 2
 """`LEVEL` of native/src/lib.rs."""
 
 
@@ -32,7 +35,7 @@ class FlatJson(Protocol):
         count: int,
         undeclared: bool,
         /,
-    ) -> tuple[bytes, Sequence[Column]]:
+    ) -> tuple[Bytes, Sequence[Column]]:
         """Return the messages that are not surely good, and the others' columns."""
 
 
@@ -42,6 +45,14 @@ class Core(Protocol):
     @property
     def LEVEL(self) -> int:  # noqa: N802 - a constant of the module
         """The level of its interface."""
+
+    @property
+    def __file__(self) -> str | None:
+        """The file, which librdkafka loads as a plug-in."""
+
+    @property
+    def kafka(self) -> Kafka:
+        """Messages of librdkafka."""
 
     def FlatJson(  # noqa: N802 - a class of the module
         self,
@@ -60,12 +71,12 @@ class Core(Protocol):
         count: int,
         home: int,
         /,
-    ) -> bytes:
+    ) -> Bytes:
         """Return the partition of each key, int32."""
 
     def split(
         self, partitions: pa.Buffer, /
-    ) -> tuple[Sequence[tuple[int, int]], bytes]:
+    ) -> tuple[Sequence[tuple[int, int]], Bytes]:
         """Return partitions and their sizes, and the rows by partition, uint32."""
 
 

@@ -55,7 +55,7 @@ class CompiledMessages:
         left, columns = self._parser.parse(
             offsets, data or _NOTHING, texts.offset, len(texts), undeclared
         )
-        others = np.frombuffer(left, np.int64)
+        others = np.frombuffer(memoryview(left), np.int64)
         rows = np.delete(numbers, others) if len(others) else numbers
         if not len(rows):
             return [], numbers

@@ -43,7 +43,7 @@ def partitions_of(keys: pa.Array, count: int, home: int) -> np.ndarray:
     found = compiled.partitions(
         str(form), keys.buffers(), keys.offset, len(keys), count, home
     )
-    return np.frombuffer(found, np.int32)
+    return np.frombuffer(memoryview(found), np.int32)
 
 
 def split(partitions: np.ndarray) -> tuple[Sequence[tuple[int, int]], pa.Array] | None:

@@ -1,4 +1,4 @@
-"""Build hook: compiles the core and Kafka's library into the wheel."""
+"""Build hook: compiles the core into the wheel."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from compiling import CORE, NAME, compile_core, compile_library, wheel_tag
+from compiling import CORE, compile_core, wheel_tag
 
 
 class CompileHook(BuildHookInterface[Any]):
@@ -20,7 +20,7 @@ class CompileHook(BuildHookInterface[Any]):
         """See hatchling."""
         package = Path(self.root, "streamfactory_native")
         build_data["pure_python"] = False
-        build_data["tag"] = wheel_tag(compile_core(package), compile_library(package))
+        build_data["tag"] = wheel_tag(compile_core(package))
 
     def finalize(
         self,
@@ -29,5 +29,4 @@ class CompileHook(BuildHookInterface[Any]):
         artifact_path: str,  # noqa: ARG002
     ) -> None:
         """See hatchling. The sources stay without a compiled file."""
-        for name in (CORE, NAME):
-            Path(self.root, "streamfactory_native", name).unlink()
+        Path(self.root, "streamfactory_native", CORE).unlink()

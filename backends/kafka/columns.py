@@ -37,7 +37,8 @@ CHUNK: Final = 500
 _LARGEST: Final = 2**31 - 1
 """Maximum bytes of a binary column."""
 _HEADER: Final = 8
-"""Bytes of a header besides its name and value; `SF_HEADER_BYTES` of kafka.h."""
+"""Bytes of a header besides its name and value; `HEADER_BYTES` of the
+compiled core."""
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _BINARY: Final = pa.binary()
 

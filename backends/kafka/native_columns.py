@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from confluent_kafka import KafkaError
@@ -17,6 +17,11 @@ from streamfactory.backends.kafka.columns import (
     envelopes,
     too_large,
 )
+from streamfactory.backends.kafka.native_library import (
+    BAD_HEADER,
+    NO_MEMORY,
+    TOO_LARGE,
+)
 from streamfactory.spi import PermanentError, headers_type
 
 if TYPE_CHECKING:
@@ -25,20 +30,14 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
     from streamfactory.backends.kafka.clients import Watch
-    from streamfactory.backends.kafka.native_library import (
-        Binary,
-        Buffer,
-        Library,
-        RawColumns,
-    )
+    from streamfactory.backends.kafka.native_library import Library
+    from streamfactory.compiled import kafka
+    from streamfactory.compiled.buffers import Bytes
     from streamfactory.spi import Partition
 
 _PASSING: Final = OF_TOPICS - {KafkaError.TOPIC_AUTHORIZATION_FAILED}
 """Errors of a partition that librdkafka reports to a callback and survives."""
-
-_NO_MEMORY: Final = 1
-_TOO_LARGE: Final = 2
-_BAD_HEADER: Final = 3
+_TIME: Final = pa.timestamp("us", tz="UTC")
 
 
 class PartitionQueue:
@@ -58,18 +57,18 @@ class PartitionQueue:
         self.library = library
         self.watch = watch
         self._consumer = consumer
-        self._client = library.take_client()
-        self.queue: int | None = None
-        if self._client is None:
+        self.queue: kafka.Queue | None = None
+        client = library.core.take_client()
+        if client is None:
             consumer.close()
             msg = "the Kafka client did not pass itself to its plug-in"
             raise PermanentError(msg)
+        self._client = client
 
     def open(self, partition: Partition) -> None:
         """Before the client is assigned: the queue takes the partition's messages."""
         self.close()
-        topic = partition.topic.encode()
-        self.queue = self.library.open_queue(self._client, topic, partition.id)
+        self.queue = self._client.partition_queue(partition.topic, partition.id)
         if self.queue is None:
             msg = f"partition {partition} cannot be read: the client has no queue"
             raise PermanentError(msg)
@@ -78,8 +77,8 @@ class PartitionQueue:
         """After the client is unassigned, and before it is closed."""
         queue, self.queue = self.queue, None
         if queue is not None:
-            self.library.purge_queue(queue)
-            self.library.close_queue(queue)
+            queue.purge()
+            queue.close()
 
     def serve(self) -> KafkaError | None:
         """Run the client's callbacks; returns an error of the client, if any."""
@@ -94,7 +93,7 @@ class PartitionQueue:
 
 
 class NativeRows(PolledRows):
-    """Rows in buffers of the compiled part, which exist as long as a batch uses them.
+    """Rows in buffers of the compiled part.
 
     Args:
         queue: An open queue.
@@ -107,9 +106,7 @@ class NativeRows(PolledRows):
     ) -> None:
         self._queue = queue
         self._partition = partition
-        library = queue.library
-        columns = library.new_columns(headers)
-        self._columns = NativeColumns(library, columns, partition)
+        self._columns = queue.library.core.Columns(headers)
 
     @property
     def rows(self) -> int:
@@ -124,21 +121,20 @@ class NativeRows(PolledRows):
         return self._columns.next_offset
 
     def poll(self, wanted: int, most: int, wait: float) -> Polled:
-        raw = self._columns.raw
-        error = None if raw.rows else self._queue.serve()
+        columns, queue = self._columns, self._queue
+        error = None if columns.rows else queue.serve()
         if error is not None:
             return Polled(1, 0, None, error)
-        millis = math.ceil(1000 * wait)
-        status = self._queue.library.fill(
-            self._columns.address, self._queue.queue, wanted, most, millis
-        )
+        assert queue.queue is not None
+        status = columns.fill(queue.queue, wanted, most, math.ceil(1000 * wait))
         if status:
             raise failure_of(status, self._partition, self.next_offset)
-        if raw.error:
-            error = error_of(raw, self._queue.watch)
-        elif not raw.received and wait:
-            error = self._queue.serve()
-        return Polled(raw.received, raw.added, None if raw.end < 0 else raw.end, error)
+        received, added, end, failure = columns.filled()
+        if failure is not None:
+            error = error_of(failure, queue.watch)
+        elif not received and wait:
+            error = queue.serve()
+        return Polled(received, added, end, error)
 
     def drain(self, most: int, release: Callable[[], None]) -> None:
         while self.size < most:
@@ -148,95 +144,47 @@ class NativeRows(PolledRows):
         release()
 
     def batch(self) -> pa.RecordBatch:
-        return self._columns.batch()
+        return batch_of(self._columns, self._partition)
 
 
-class NativeColumns:
-    """Rows of one partition in buffers of the compiled part.
-
-    Args:
-        library: The compiled part.
-        columns: Address of the columns; freed after the last batch that uses them.
-        partition: The partition.
-    """
-
-    def __init__(self, library: Library, columns: Any, partition: Partition) -> None:
-        self._memory = _Memory(library, columns)
-        self._partition = partition
-        self.address = columns
-        self.raw = self._memory.columns.contents
-
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-        return int(self.raw.rows)
-
-    @property
-    def size(self) -> int:
-        """Bytes of keys, values and headers."""
-        return int(self.raw.size)
-
-    @property
-    def next_offset(self) -> int:
-        """After the last row."""
-        return int(self.raw.next_offset)
-
-    def batch(self) -> pa.RecordBatch:
-        """All rows, as envelopes."""
-        raw, rows = self.raw, self.rows
-        times = [self._valid(raw.times_valid, raw.times_nulls), self._data(raw.micros)]
-        time_type = pa.timestamp("us", tz="UTC")
-        return envelopes(
-            self._partition,
-            keys=self._binary(raw.keys, pa.binary(), rows),
-            values=self._binary(raw.values, pa.binary(), rows),
-            offsets=pa.Array.from_buffers(
-                pa.int64(), rows, [None, self._data(raw.offsets)], 0
-            ),
-            times=pa.Array.from_buffers(time_type, rows, times, raw.times_nulls),
-            kinds=pa.Array.from_buffers(
-                pa.int32(), rows, [None, self._data(raw.kinds)], 0
-            ),
-            headers=self._headers() if raw.header_count else None,
-        )
-
-    def _headers(self) -> pa.Array:
-        raw, count = self.raw, self.raw.header_count
-        header = headers_type().value_type
-        pairs = [
-            self._binary(raw.header_keys, pa.string(), count),
-            self._binary(raw.header_values, pa.binary(), count),
-        ]
-        structs = pa.StructArray.from_arrays(pairs, fields=list(header))
-        lists = [
-            self._valid(raw.header_valid, raw.header_nulls),
-            self._data(raw.header_lists),
-        ]
-        return pa.Array.from_buffers(
-            headers_type(), self.rows, lists, raw.header_nulls, children=[structs]
-        )
-
-    def _binary(self, column: Binary, kind: pa.DataType, count: int) -> pa.Array:
-        buffers = [
-            self._valid(column.valid, column.nulls),
-            self._data(column.offsets),
-            self._data(column.data),
-        ]
-        return pa.Array.from_buffers(kind, count, buffers, column.nulls)
-
-    def _valid(self, bits: Buffer, nulls: int) -> pa.Buffer | None:
-        return self._data(bits) if nulls else None
-
-    def _data(self, buffer: Buffer) -> pa.Buffer:
-        if not buffer.data:
-            return pa.py_buffer(b"")
-        return pa.foreign_buffer(buffer.data, buffer.used, self._memory)
+def batch_of(columns: kafka.Columns, partition: Partition) -> pa.RecordBatch:
+    """All rows of a partition, as envelopes, whose buffers are those of the columns."""
+    rows = columns.rows
+    keys, values, offsets, times, kinds, headers = columns.take()
+    return envelopes(
+        partition,
+        keys=_binary(keys, pa.binary(), rows),
+        values=_binary(values, pa.binary(), rows),
+        offsets=_array(pa.int64(), rows, None, offsets),
+        times=_array(_TIME, rows, *times),
+        kinds=_array(pa.int32(), rows, None, kinds),
+        headers=None if headers is None else _lists(headers, rows),
+    )
 
 
-def error_of(raw: RawColumns, watch: Watch) -> KafkaError | None:
+def _lists(headers: kafka.Headers, rows: int) -> pa.Array:
+    count, valid, ends, names, values = headers
+    pairs = [_binary(names, pa.string(), count), _binary(values, pa.binary(), count)]
+    fields = list(headers_type().value_type)
+    structs = pa.StructArray.from_arrays(pairs, fields=fields)
+    buffers = [None if valid is None else pa.py_buffer(valid), pa.py_buffer(ends)]
+    return pa.Array.from_buffers(headers_type(), rows, buffers, children=[structs])
+
+
+def _binary(column: kafka.Binary, kind: pa.DataType, rows: int) -> pa.Array:
+    return _array(kind, rows, *column)
+
+
+def _array(kind: pa.DataType, rows: int, valid: Bytes | None, *rest: Bytes) -> pa.Array:
+    buffers = [None if valid is None else pa.py_buffer(valid)]
+    return pa.Array.from_buffers(kind, rows, [*buffers, *map(pa.py_buffer, rest)])
+
+
+def error_of(failure: kafka.Failure, watch: Watch) -> KafkaError | None:
     """The error of the last call; None if it went to ``watch`` and may pass."""
-    error = KafkaError(raw.error, raw.reason.decode(errors="replace") or None)
-    if raw.error not in _PASSING:
+    code, text = failure
+    error = KafkaError(code, text or None)
+    if code not in _PASSING:
         return error
     watch(error)
     return None
@@ -245,23 +193,10 @@ def error_of(raw: RawColumns, watch: Watch) -> KafkaError | None:
 def failure_of(status: int, partition: Partition, offset: int) -> Exception:
     """The error for a status other than 0, which the compiled part returned."""
     where = f"partition {partition}, offset {offset}"
-    if status == _BAD_HEADER:
+    if status == BAD_HEADER:
         return bad_header(partition, offset)
-    if status == _NO_MEMORY:
+    if status == NO_MEMORY:
         return MemoryError(f"no memory for the messages of {where}")
-    if status == _TOO_LARGE:
+    if status == TOO_LARGE:
         return too_large(partition, offset)
     return PermanentError(f"{where}: the compiled part failed ({status})")
-
-
-class _Memory:
-    """The buffers of one batch, freed with the last object that refers to them."""
-
-    def __init__(self, library: Library, columns: Any) -> None:
-        self._free = library.free_columns
-        self.columns = columns
-        if not self.columns:
-            raise MemoryError
-
-    def __del__(self) -> None:
-        self._free(self.columns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from streamfactory.backends.kafka.columns import CHUNK
 from streamfactory.backends.kafka.group_rows import (
@@ -13,7 +13,7 @@ from streamfactory.backends.kafka.group_rows import (
     reported,
 )
 from streamfactory.backends.kafka.native_columns import (
-    NativeColumns,
+    batch_of,
     error_of,
     failure_of,
 )
@@ -22,10 +22,12 @@ from streamfactory.spi import Partition, PermanentError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    import pyarrow as pa
     from confluent_kafka import Consumer
 
     from streamfactory.backends.kafka.clients import Watch
-    from streamfactory.backends.kafka.native_library import Library, RawPart
+    from streamfactory.backends.kafka.native_library import Library
+    from streamfactory.compiled import kafka
 
 
 class MemberQueue:
@@ -42,14 +44,15 @@ class MemberQueue:
     def __init__(self, library: Library, consumer: Consumer) -> None:
         self.library = library
         self.consumer = consumer
-        self.queue: int | None = None
-        self._client = library.take_client()
-        if self._client is not None:
-            self.queue = library.new_queue(self._client)
-        if self.queue is None:
+        self.queue: kafka.Queue | None = None
+        client = library.core.take_client()
+        if client is not None:
+            self.queue = client.new_queue()
+        if client is None or self.queue is None:
             consumer.close()
             msg = "the Kafka client did not pass itself to its plug-in"
             raise PermanentError(msg)
+        self._client = client
 
     def forward(self, partitions: Iterable[Partition]) -> None:
         """Have the messages of partitions added to this queue.
@@ -60,9 +63,10 @@ class MemberQueue:
         assignment, at the latest. What is fetched until the second call is not lost.
         """
         for partition in partitions:
-            topic = partition.topic.encode()
-            forward = self.library.forward
-            if not forward(self._client, topic, partition.id, self.queue):
+            forward = self._client.forward
+            if self.queue is None or not forward(
+                partition.topic, partition.id, self.queue
+            ):
                 msg = f"partition {partition} cannot be read: the client has no queue"
                 raise PermanentError(msg)
 
@@ -70,7 +74,7 @@ class MemberQueue:
         """Before the client is closed. Drops what is queued, now and later."""
         queue, self.queue = self.queue, None
         if queue is not None:
-            self.library.close_queue(queue)
+            queue.close()
 
     def __del__(self) -> None:
         # Freeing a client waits for the messages in this queue. This object refers to
@@ -79,7 +83,7 @@ class MemberQueue:
 
 
 class NativeRowsByPartition(GroupRows):
-    """Rows in buffers of the compiled part, which exist as long as a batch uses them.
+    """Rows in buffers of the compiled part.
 
     Args:
         queue: The member's queue.
@@ -91,49 +95,42 @@ class NativeRowsByPartition(GroupRows):
         super().__init__()
         self._queue = queue
         self._watch = watch
-        self._memory = _Memory(queue.library, headers=headers)
-        self._raw = self._memory.parts.contents
+        self._parts = queue.library.core.Parts(headers)
 
     @property
     def rows(self) -> int:
-        return int(self._raw.rows)
+        return self._parts.rows
 
     @property
     def size(self) -> int:
-        return int(self._raw.size)
+        return self._parts.size
 
     @property
     def ends(self) -> Mapping[Partition, int]:
-        reached = (part for part in self._parts() if part.columns.contents.end >= 0)
-        return {_partition(part): int(part.columns.contents.end) for part in reached}
+        return {Partition(topic, id): end for topic, id, end in self._parts.ends()}
 
     def poll(self, wanted: int, most: int, wait: float) -> int:
         if not self.rows:
             self._serve()
             if self.errors or self.rewinds:
                 return 0
-        raw, queue = self._raw, self._queue
-        status = queue.library.fill_parts(
-            self._memory.parts, queue.queue, wanted, most, math.ceil(1000 * wait)
-        )
+        parts, queue = self._parts, self._queue.queue
+        assert queue is not None
+        status = parts.fill(queue, wanted, most, math.ceil(1000 * wait))
         if status:
             raise self._failure(status)
-        if raw.failed >= 0:
-            self._report(raw.parts[raw.failed])
-        if raw.received > (raw.failed >= 0):
+        failed = parts.failed
+        if failed is not None:
+            topic, number, _, failure = failed
+            self._report(Partition(topic, number) if number >= 0 else None, failure)
+        if parts.received > (failed is not None):
             self._watch.clear()
-        return int(raw.received)
+        return parts.received
 
     def by_partition(self) -> Iterable[tuple[Partition, PartitionRows]]:
-        library = self._queue.library
-        for index, part in enumerate(self._parts()):
-            if part.columns.contents.rows:
-                partition = _partition(part)
-                columns = library.take_columns(self._memory.parts, index)
-                yield partition, NativeColumns(library, columns, partition)
-
-    def _parts(self) -> list[RawPart]:
-        return self._raw.parts[: self._raw.count]  # type: ignore[no-any-return]
+        for topic, number, columns in self._parts.take():
+            partition = Partition(topic, number)
+            yield partition, NativePartitionRows(columns, partition)
 
     def _serve(self) -> None:
         """Run the client's callbacks; partitions are assigned and revoked here."""
@@ -147,31 +144,37 @@ class NativeRowsByPartition(GroupRows):
             partition = Partition(str(message.topic()), int(message.partition() or 0))
             self.rewinds.setdefault(partition, message.offset() or 0)
 
-    def _report(self, part: RawPart) -> None:
-        error = error_of(part.columns.contents, self._watch)
+    def _report(
+        self, partition: Partition | None, failure: kafka.Failure | None
+    ) -> None:
+        assert failure is not None
+        error = error_of(failure, self._watch)
         if error is not None:
-            partition = _partition(part) if part.partition >= 0 else None
             self.errors.append(Reported(error, partition))
 
     def _failure(self, status: int) -> Exception:
-        if self._raw.failed < 0:
+        failed = self._parts.failed
+        if failed is None:
             return MemoryError("no memory for the messages of a group")
-        part = self._raw.parts[self._raw.failed]
-        return failure_of(status, _partition(part), part.columns.contents.next_offset)
+        topic, number, offset, _ = failed
+        return failure_of(status, Partition(topic, number), offset)
 
 
-class _Memory:
-    """The columns of all partitions that no batch has, freed with this object."""
+class NativePartitionRows:
+    """Rows of one partition in buffers of the compiled part.
 
-    def __init__(self, library: Library, *, headers: bool) -> None:
-        self._free = library.free_parts
-        self.parts: Any = library.new_parts(headers)
-        if not self.parts:
-            raise MemoryError
+    Args:
+        columns: Of at least one row.
+        partition: The partition.
+    """
 
-    def __del__(self) -> None:
-        self._free(self.parts)
+    def __init__(self, columns: kafka.Columns, partition: Partition) -> None:
+        self._columns = columns
+        self._partition = partition
+        self.rows = columns.rows
+        self.size = columns.size
+        self.next_offset = columns.next_offset
 
-
-def _partition(part: RawPart) -> Partition:
-    return Partition(part.topic.decode(), part.partition)
+    def batch(self) -> pa.RecordBatch:
+        """All rows, as envelopes. Called once."""
+        return batch_of(self._columns, self._partition)

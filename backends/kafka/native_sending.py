@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from ctypes import byref
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from streamfactory.backends.kafka.native_library import Failure, RawRows, Values
+from streamfactory.backends.kafka.native_library import NO_MEMORY
 from streamfactory.backends.kafka.sending import SLICE, MessageSender, refusal
 from streamfactory.spi import ClosedError, CorruptData, PermanentError
 
@@ -18,14 +17,14 @@ if TYPE_CHECKING:
 
     from streamfactory.backends.kafka.native_library import Library
     from streamfactory.backends.kafka.sending import Refusal
+    from streamfactory.compiled import kafka
 
 _CHUNK: Final = 8192
 """Messages between two polls for events of the client."""
-_NO_MEMORY: Final = 1
 
 
 class NativeSender(MessageSender):
-    """Sends rows without Python's lock; delivery reports are counted in C.
+    """Sends rows without Python's lock; delivery reports are counted by it.
 
     Args:
         library: The compiled part.
@@ -33,34 +32,32 @@ class NativeSender(MessageSender):
 
     def __init__(self, library: Library) -> None:
         self._library = library
-        self._address: int | None = None
+        self._connected: kafka.Client | None = None
         self._queued = 0
 
     def connect(self, settings: Mapping[str, Any]) -> Producer:
         producer = Producer(self._library.add_to(dict(settings)))
-        self._address = self._library.take_client()
-        if self._address is None:
+        self._connected = self._library.core.take_client()
+        if self._connected is None:
             msg = "the Kafka client did not pass itself to its plug-in"
             raise PermanentError(msg)
         return producer
 
     @property
-    def _client(self) -> int:
-        """The address of the client, which is freed with the producer."""
-        if self._address is None:
+    def _client(self) -> kafka.Client:
+        """The client, which ends with the producer."""
+        if self._connected is None:
             msg = "the producer is closed"
             raise ClosedError(msg)
-        return self._address
+        return self._connected
 
     def send(self, topic: str, partition: int, rows: pa.RecordBatch) -> Iterator[None]:
-        raw, name = _raw(rows), topic.encode()
-        while raw.next < raw.count:
+        raw = self._rows(rows)
+        while raw.next < rows.num_rows:
             before = raw.next
-            status = self._library.send(
-                self._client, name, partition, byref(raw), _CHUNK, int(1000 * SLICE)
-            )
+            status = self._client.send(topic, partition, raw, _CHUNK, int(1000 * SLICE))
             self._queued += raw.next - before
-            if status == _NO_MEMORY:
+            if status == NO_MEMORY:
                 msg = f"no memory for messages of {topic}-{partition}"
                 raise MemoryError(msg)
             if status:
@@ -76,54 +73,43 @@ class NativeSender(MessageSender):
 
     def forget(self) -> None:
         self._queued = 0
-        self._library.reset_reports(self._client)
+        self._client.reset_reports()
 
     @property
     def failure(self) -> Refusal | None:
-        found = Failure()
-        if not self._library.first_failure(self._client, byref(found)):
+        found = self._client.first_failure()
+        if found is None:
             return None
-        error = KafkaException(KafkaError(found.error))
-        return refusal(error, found.topic.decode(), found.partition, found.size)
+        code, topic, partition, size = found
+        return refusal(KafkaException(KafkaError(code)), topic, partition, size)
 
     def close(self) -> None:
-        self._address = None
+        self._connected = None
 
     def check_delivered(self) -> None:
-        missing = self._queued - self._library.delivered(self._client)
+        missing = self._queued - self._client.delivered()
         if missing:
             msg = f"{missing} of {self._queued} messages were not acknowledged"
             raise KafkaException(KafkaError(KafkaError._FAIL, msg))
 
-
-def _raw(rows: pa.RecordBatch) -> RawRows:
-    """Addresses of the buffers, which live as long as the rows."""
-    key, value, timestamp, headers = (
-        rows.column(name) for name in ("key", "value", "timestamp", "headers")
-    )
-    raw = RawRows(count=rows.num_rows, keys=_values(key), values=_values(value))
-    if timestamp.null_count < len(timestamp):
-        valid, micros = timestamp.buffers()
-        raw.times_valid, raw.micros = _start(valid), micros.address
-        raw.times_first = timestamp.offset
-    if headers.null_count < len(headers):
-        pairs = headers.values
-        valid, offsets = headers.buffers()[:2]
-        raw.headers = Values(
-            _start(valid), offsets.address, None, len(pairs), headers.offset
+    def _rows(self, rows: pa.RecordBatch) -> kafka.Rows:
+        key, value, timestamp, headers = (
+            rows.column(name) for name in ("key", "value", "timestamp", "headers")
         )
-        raw.header_keys = _values(pairs.field("key"))
-        raw.header_values = _values(pairs.field("value"))
-    return raw
+        pairs = headers.values
+        return self._library.core.Rows(
+            rows.num_rows,
+            _given(key),
+            _given(value),
+            _given(timestamp),
+            _given(headers),
+            len(pairs),
+            _given(pairs.field("key")),
+            _given(pairs.field("value")),
+        )
 
 
-def _values(column: pa.Array) -> Values:
+def _given(column: pa.Array) -> kafka.Given:
     if column.null_count == len(column):
-        return Values()  # all are null
-    valid, offsets, data = column.buffers()
-    size = 0 if data is None else data.size
-    return Values(_start(valid), offsets.address, _start(data), size, column.offset)
-
-
-def _start(buffer: pa.Buffer | None) -> int | None:
-    return None if buffer is None else int(buffer.address)
+        return None
+    return column.offset, column.buffers()

@@ -137,8 +137,8 @@ fn value(at: &mut Cursor, column: &mut Column, scratch: &mut Vec<u8>) -> Option<
             (found || at.literal(b"false")).then_some(())?;
             values.push(found);
         }
-        Column::Int64(values) => values.push(at.integer()?),
-        Column::Double(values) => values.push(at.double()?),
+        Column::Int64(values) => values.push(at.integer()?.to_le_bytes()),
+        Column::Double(values) => values.push(at.double()?.to_le_bytes()),
         Column::String(texts) => {
             scratch.clear();
             match at.string(scratch)? {

@@ -1,22 +1,25 @@
 //! The compiled core of streamfactory: what Python would do for each message.
 //!
-//! Arrays come as the buffers of `pyarrow`, and answers are `bytes`, which `pyarrow`
+//! Arrays come as the buffers of `pyarrow`, and answers are [`Bytes`], which `pyarrow`
 //! takes as buffers. Everything runs without Python's lock. Buffers that do not fit
 //! are a `ValueError`: nothing is read outside of them.
 
 mod buffers;
 mod json;
+mod kafka;
+mod kafka_classes;
+mod python;
 mod routing;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
 
-use buffers::{Octets, Strings};
-use json::columns::Parts;
+use buffers::Strings;
+use json::columns::{Column, Parts};
+use python::{Bytes, Octets};
 
 /// The interface that the Python side expects; raised with each change.
-const LEVEL: u32 = 1;
+const LEVEL: u32 = 2;
 
 type Buffer<'py> = Bound<'py, PyAny>;
 
@@ -32,7 +35,7 @@ fn partitions<'py>(
     rows: usize,
     count: u32,
     home: i32,
-) -> PyResult<Bound<'py, PyBytes>> {
+) -> PyResult<Bytes> {
     if count == 0 {
         return Err(PyValueError::new_err("no partitions"));
     }
@@ -49,19 +52,16 @@ fn partitions<'py>(
             routing::of_strings(&keys, valid, first, rows, (count, home))
         }
     })?;
-    Ok(PyBytes::new(py, &found))
+    Ok(Bytes::from(found))
 }
 
 /// Return partitions with their numbers of rows, and the rows by partition as uint32.
 #[pyfunction]
-fn split<'py>(
-    py: Python<'py>,
-    partitions: &Buffer<'py>,
-) -> PyResult<(routing::Sizes, Bound<'py, PyBytes>)> {
+fn split<'py>(py: Python<'py>, partitions: &Buffer<'py>) -> PyResult<(routing::Sizes, Bytes)> {
     let given = Octets::of(partitions)?;
     let bytes = given.bytes();
     let (sizes, order) = py.detach(|| routing::split(bytes))?;
-    Ok((sizes, PyBytes::new(py, &order)))
+    Ok((sizes, Bytes::from(order)))
 }
 
 /// Parses objects of JSON without nested columns. Thread-safe.
@@ -85,21 +85,22 @@ impl FlatJson {
         first: usize,
         count: usize,
         undeclared: bool,
-    ) -> PyResult<(Bound<'py, PyBytes>, Vec<Parts<'py>>)> {
+    ) -> PyResult<(Bytes, Vec<Parts>)> {
         let (offsets, data) = (Octets::of(offsets)?, Octets::of(data)?);
         let (offsets, data) = (offsets.bytes(), data.bytes());
-        let (others, columns) = py.detach(|| {
+        py.detach(|| {
             let texts = Strings::new(offsets, data, first, count, false)?;
-            self.0.parse(&texts, count, undeclared)
-        })?;
-        let parts = columns.iter().map(|column| column.parts(py)).collect::<PyResult<_>>()?;
-        Ok((PyBytes::new(py, &others), parts))
+            let (others, columns) = self.0.parse(&texts, count, undeclared)?;
+            let parts = columns.into_iter().map(Column::into_parts).collect();
+            Ok((Bytes::from(others), parts))
+        })
     }
 }
 
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("LEVEL", LEVEL)?;
+    module.add_submodule(&kafka_classes::module(module.py())?)?;
     module.add_class::<FlatJson>()?;
     module.add_function(wrap_pyfunction!(partitions, module)?)?;
     module.add_function(wrap_pyfunction!(split, module)?)

@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 
-use crate::buffers::{Strings, damaged, is_valid, numbers};
+use crate::buffers::{Damaged, Strings, is_valid, numbers};
 
 const SEED: u32 = 0x9747_b28c;
 const M: u32 = 0x5bd1_e995;
@@ -75,7 +75,7 @@ pub fn split(partitions: &[u8]) -> PyResult<(Sizes, Vec<u8>)> {
     let at = |partition: &[u8; 4]| usize::try_from(i32::from_le_bytes(*partition));
     let mut sizes: Vec<usize> = Vec::new();
     for partition in chosen {
-        let partition = at(partition).map_err(|_| damaged())?;
+        let partition = at(partition).map_err(|_| Damaged)?;
         if partition >= sizes.len() {
             sizes.resize(partition + 1, 0);
         }
@@ -89,7 +89,7 @@ pub fn split(partitions: &[u8]) -> PyResult<(Sizes, Vec<u8>)> {
     }
     let mut order = vec![[0; 4]; chosen.len()];
     for (row, partition) in chosen.iter().enumerate() {
-        let place = &mut next[at(partition).map_err(|_| damaged())?];
+        let place = &mut next[at(partition).map_err(|_| Damaged)?];
         order[*place] = (row as u32).to_le_bytes();
         *place += 1;
     }

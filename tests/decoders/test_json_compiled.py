@@ -167,7 +167,7 @@ def test_buffers_that_do_not_fit_are_an_error(compiled: Core) -> None:
     def offsets(*numbers: int) -> pa.Buffer:
         return pa.array(numbers, pa.int32()).buffers()[1]
 
-    assert parser.parse(offsets(0, 7), data, 0, 1, True)[0] == b""
+    assert not memoryview(parser.parse(offsets(0, 7), data, 0, 1, True)[0])
     for given_offsets, first, count in [
         (offsets(0, 8), 0, 1),
         (offsets(-1, 7), 0, 1),

@@ -32,6 +32,7 @@ BELOW = {
     "backends": {
         "spi",
         "arrowipc",
+        "compiled",
         "conversion",
         "arrowlog",
         "push",

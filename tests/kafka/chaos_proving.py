@@ -134,7 +134,7 @@ class Proof:
             f"kafka3: {sorted(self.kinds.items())}",
             f"kafka3: ended by errors, and begun again: {sorted(ended.items())}",
             f"kafka3: {self.query.batches} batches of Spark"
-            + ("" if self.place.native else "; NATIVE NOT PROVED, no C compiler"),
+            + ("" if self.place.native else "; NATIVE NOT PROVED, no Rust"),
         ]
         return topics
 

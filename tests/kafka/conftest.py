@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import os
 import re
@@ -12,7 +11,7 @@ import uuid
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from native.compiling import PACKAGE, NoCompiler, compile_core, compile_library
+from native.compiling import PACKAGE, NoCompiler, compile_core
 from tests.kafka.broker import Addresses, Cluster, shared_broker
 from tests.kafka.jars import Unavailable
 from tests.kafka.topics import Topics
@@ -21,12 +20,16 @@ from tests.proving.skipping import skip_or_fail
 from tests.proving.tiers import sample
 
 from streamfactory.backends.kafka import native_library
+from streamfactory.compiled import core as loading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
-    from types import ModuleType
 
+    from streamfactory.compiled.core import Core
+
+load_core: Final = loading.load.__wrapped__
+"""Before tests replace it, and without what it remembers."""
 READING: Final = "TEST_KAFKA_READING"
 WRITING: Final = "TEST_KAFKA_WRITING"
 """Variables that pass the chosen paths to child processes."""
@@ -57,26 +60,31 @@ def compiled(folder: Path) -> Path:
     """Compile the package into a folder, from which it can then be imported.
 
     Raises:
-        NoCompiler: This machine has no C compiler, or no Rust.
+        NoCompiler: This machine has no Rust.
     """
     package = folder / PACKAGE.name
     shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("*.so"))
     compile_core(package)
-    compile_library(package)
     return folder
 
 
 @pytest.fixture
-def native(
-    native_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ModuleType]:
+def native(native_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Core]:
     """The compiled part is installed, here and in child processes."""
     monkeypatch.syspath_prepend(native_folder)
     monkeypatch.setenv("PYTHONPATH", str(native_folder), prepend=os.pathsep)
-    sys.modules.pop("streamfactory_native", None)
-    native_library.load.cache_clear()
-    yield importlib.import_module("streamfactory_native")
-    sys.modules.pop("streamfactory_native", None)
+    forget_core()
+    core = load_core()
+    assert not isinstance(core, str), core
+    monkeypatch.setattr(loading, "load", lambda: core)
+    yield core
+    forget_core()
+
+
+def forget_core() -> None:
+    """Have the package and its use by Kafka looked for again."""
+    for name in ("streamfactory_native", "streamfactory_native._core"):
+        sys.modules.pop(name, None)
     native_library.load.cache_clear()
 
 

@@ -42,9 +42,10 @@ from streamfactory.spi import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import ModuleType
 
     from tests.kafka.topics import Topics
+
+    from streamfactory.compiled.core import Core
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ def check_seeks(topics: Topics, member_of: Opener) -> None:
 def test_what_was_fetched_before_a_seek_is_not_delivered_natively(
     topics: Topics,
     member_of: Opener,
-    native: ModuleType,
+    native: Core,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(READING, "required")
@@ -155,7 +156,7 @@ def test_a_member_that_is_assigned_nothing_has_joined(
 
 
 def test_both_paths_return_the_same_rows_of_several_partitions(
-    native: ModuleType,
+    native: Core,
     topics: Topics,
     member_of: Opener,
     monkeypatch: pytest.MonkeyPatch,
@@ -198,7 +199,7 @@ def member_offset(rows: pa.RecordBatch) -> int:
 @pytest.mark.parametrize("path", ["off", "required", "auto"])
 def test_the_option_decides_which_path_a_member_reads(
     path: str,
-    native: ModuleType,
+    native: Core,
     topics: Topics,
     topic: str,
     member_of: Opener,
@@ -243,7 +244,7 @@ def test_a_member_that_requires_what_is_absent_is_refused(
 
 
 def test_messages_that_were_fetched_before_they_were_forwarded_are_read_again(
-    native: ModuleType,
+    native: Core,
     topics: Topics,
     member_of: Opener,
     monkeypatch: pytest.MonkeyPatch,
@@ -270,7 +271,7 @@ def test_messages_that_were_fetched_before_they_were_forwarded_are_read_again(
 
 @pytest.mark.usefixtures("each_path")
 def test_a_member_rejoins_at_its_commit_after_a_batch_that_failed(
-    native: ModuleType, topics: Topics, member_of: Opener
+    native: Core, topics: Topics, member_of: Opener
 ) -> None:
     topic = topics.create()
     topics.send(topic, [b"v"] * 6)
@@ -311,7 +312,7 @@ def test_a_member_rejoins_that_could_not_read_its_committed_offsets(
 @pytest.mark.parametrize("ending", ["del member", "pass"])
 def test_a_process_ends_whose_member_was_not_closed(
     ending: str,
-    native: ModuleType,
+    native: Core,
     topics: Topics,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

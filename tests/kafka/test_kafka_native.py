@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import _ctypes
 import gc
 import logging
+import os
 import random
 import subprocess
 import sys
 import time
+from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import Message, Producer
-from native.compiling import PACKAGE, NoCompiler, compile_library, compiler
-from tests.kafka.conftest import stream_of
+from native.compiling import NoCompiler, cargo, compile_core
+from tests.kafka.conftest import forget_core, load_core, stream_of
 from tests.kafka.raw_headers import send_header
 from tests.kafka.streams import drain, opened, reading
 from tests.proving.drivers import REPOSITORY
@@ -25,24 +29,26 @@ from streamfactory.backends.kafka.client_pool import ClientPool
 from streamfactory.backends.kafka.native_columns import NativeRows
 from streamfactory.backends.kafka.native_library import library_for
 from streamfactory.backends.kafka.options import READING
+from streamfactory.compiled import core as loading
 from streamfactory.spi import ConfigError, CorruptData, Partition, PermanentError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
-    from types import ModuleType
 
     from tests.kafka.topics import Topics
 
+    from streamfactory.compiled.core import Core
     from streamfactory.spi import StreamConfig
 
 NOWHERE = stream_of("localhost:1", "t")
 
 
 @pytest.fixture
-def fresh() -> Iterator[None]:
-    """Nothing was loaded before, and what the test loads is not used after it."""
-    native_library.load.cache_clear()
+def absent(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The package is not installed."""
+    forget_core()
+    monkeypatch.setattr(loading, "load", load_core)
+    monkeypatch.setitem(sys.modules, "streamfactory_native", None)
     yield
     native_library.load.cache_clear()
 
@@ -58,7 +64,7 @@ def chosen(value: str) -> StreamConfig:
 
 @pytest.mark.parametrize("path", ["off", "required"])
 def test_the_option_decides_which_path_reads(
-    path: str, native: ModuleType, topics: Topics, topic: str
+    path: str, native: Core, topics: Topics, topic: str
 ) -> None:
     given = {**stream_of(topics.bootstrap, topic), "stream.kafka.native.reading": path}
     with opened(given) as source:
@@ -72,7 +78,7 @@ def test_the_option_decides_which_path_reads(
 
 
 def test_both_paths_return_the_same_batches(
-    native: ModuleType, topics: Topics, topic: str
+    native: Core, topics: Topics, topic: str
 ) -> None:
     chance = random.Random(3)
     texts = [None, b"", b"x", b"\xff\x00", bytes(3000)]
@@ -106,7 +112,7 @@ def test_both_paths_return_the_same_batches(
 
 @pytest.mark.parametrize("path", ["off", "required"])
 def test_a_header_whose_name_is_no_text_is_reported_with_its_offset(
-    path: str, native: ModuleType, topics: Topics, topic: str
+    path: str, native: Core, topics: Topics, topic: str
 ) -> None:
     topics.send(topic, [b"1", b"2"])
     send_header(topics.bootstrap, topic, b"\xff\xfe")
@@ -122,7 +128,7 @@ def test_a_header_whose_name_is_no_text_is_reported_with_its_offset(
 @pytest.mark.parametrize("path", ["off", "required"])
 @pytest.mark.parametrize("part", ["headers", "value"])
 def test_bytes_of_headers_count_in_the_size_of_a_batch(
-    path: str, part: str, native: ModuleType, topics: Topics, topic: str
+    path: str, part: str, native: Core, topics: Topics, topic: str
 ) -> None:
     producer = Producer({"bootstrap.servers": topics.bootstrap})
     large = bytes(100_000)
@@ -161,7 +167,7 @@ def test_a_message_that_does_not_fit_into_a_batch_is_named_by_its_offset(
 
 
 def test_a_batch_outlives_its_reader_and_a_slice_its_batch(
-    native: ModuleType, topics: Topics, topic: str
+    native: Core, topics: Topics, topic: str
 ) -> None:
     sent = [b"%06d" % number * 20 for number in range(2000)]
     topics.send(topic, sent)
@@ -177,7 +183,7 @@ def test_a_batch_outlives_its_reader_and_a_slice_its_batch(
 
 
 def test_an_installed_library_that_does_not_fit_warns_once_and_is_not_used(
-    native: ModuleType,
+    native: Core,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -192,38 +198,43 @@ def test_an_installed_library_that_does_not_fit_warns_once_and_is_not_used(
     assert "was not tested with it, only 1.0" in caplog.records[0].message
 
 
+class Renamed:
+    """A core whose file has another name."""
+
+    def __init__(self, core: Core, path: str) -> None:
+        self.kafka = core.kafka
+        self.__file__ = path
+
+
 @pytest.mark.parametrize(
-    ("name", "value", "reason"),
+    ("path", "reason"),
     [
-        ("_LEVEL", 99, "level 99 is needed"),
-        ("_FUNCTIONS", ("rd_kafka_nothing",), "rd_kafka_nothing"),
-        ("_FUNCTIONS", ("rd_kafka_version",), "expects other functions"),
+        ("/absent.so", "librdkafka does not load it: .*/absent"),
+        ("/a;b.so", "semicolon"),
     ],
 )
-def test_a_library_of_another_version_is_refused(
-    name: str,
-    value: object,
-    reason: str,
-    native: ModuleType,
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_file_that_librdkafka_does_not_load_is_refused(
+    path: str, reason: str, native: Core
 ) -> None:
-    monkeypatch.setattr(native_library, name, value)
     with pytest.raises(native_library.Unusable, match=reason):
-        native_library.Library(str(native.KAFKA))
+        native_library.Library(Renamed(native, path))  # type: ignore[arg-type]
 
 
-def test_a_file_that_is_no_library_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "kafka.so"
-    file.write_bytes(b"\x7fELF")
-    for path in (str(file), str(tmp_path / "absent.so"), "/a;b.so"):
-        with pytest.raises(native_library.Unusable):
-            native_library.Library(path)
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [("/absent.so", "cannot be loaded"), (_ctypes.__file__, "rd_kafka_version is mis")],
+)
+def test_a_client_without_the_functions_of_librdkafka_is_refused(
+    path: str, reason: str, native: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native_library, "cimpl", SimpleNamespace(__file__=path))
+    with pytest.raises(native_library.Unusable, match=reason):
+        native_library.Library(native)
 
 
 def test_a_required_library_that_is_absent_is_an_error_with_the_remedy(
-    fresh: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    absent: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setitem(sys.modules, "streamfactory_native", None)
     with pytest.raises(ConfigError, match="is not installed") as caught:
         library_for(chosen("required"), READING)
     assert "native.reading=auto" in str(caught.value)
@@ -232,14 +243,14 @@ def test_a_required_library_that_is_absent_is_an_error_with_the_remedy(
     assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
 
 
-def test_a_client_beside_another_plug_in_keeps_both(native: ModuleType) -> None:
-    library = native_library.Library(str(native.KAFKA))
+def test_a_client_beside_another_plug_in_keeps_both(native: Core) -> None:
+    library = native_library.Library(native)
     settings = library.add_to({"plugin.library.paths": "/other.so"})
-    assert settings["plugin.library.paths"] == f"/other.so;{native.KAFKA}"
+    assert settings["plugin.library.paths"] == f"/other.so;{native.__file__}"
 
 
 def test_a_forked_process_reads_with_a_client_of_its_own(
-    native: ModuleType, topics: Topics, topic: str
+    native: Core, topics: Topics, topic: str
 ) -> None:
     topics.send(topic, [b"1", b"2", b"3"])
     done = subprocess.run(
@@ -272,40 +283,47 @@ with reading(given) as reader:
 """
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_hostile_answers_of_librdkafka_break_nothing(seed: int, tmp_path: Path) -> None:
+_FUZZER = [
+    *("--edition=2024", "-g", "-Copt-level=1", "-Coverflow-checks=on"),
+    *("-Cdebug-assertions=on", "-Zsanitizer=address", "-Dwarnings"),
+]
+"""Options of the compiler; for some of them it has to be allowed what is unstable."""
+
+
+def test_hostile_answers_of_librdkafka_break_nothing(tmp_path: Path) -> None:
     try:
-        command = [compiler(), "-std=c11", "-g", "-O1", "-pthread", f"-I{PACKAGE}"]
+        compiler = Path(cargo()).with_name("rustc")
     except NoCompiler as reason:
         skip_or_fail(str(reason))
-    program = tmp_path / "fuzz"
-    command += ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    source = REPOSITORY / "tests" / "kafka" / "native_fuzz.c"
+    program, source = tmp_path / "fuzz", REPOSITORY / "tests/kafka/native_fuzz.rs"
     built = subprocess.run(
-        [*command, "-o", str(program), str(source)],
+        [compiler, *_FUZZER, "-o", program, source],
+        env={**os.environ, "RUSTC_BOOTSTRAP": "1"},
         capture_output=True,
         text=True,
         check=False,
     )
-    if built.returncode and "cannot find" in built.stderr:
-        skip_or_fail(f"the compiler has no sanitizers: {built.stderr}")
+    if "sanitizer is not supported for this target" in built.stderr:
+        skip_or_fail(f"the compiler has no sanitizer: {built.stderr}")
     assert built.returncode == 0, built.stderr
-    done = subprocess.run(
-        [str(program), str(seed), "150"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    counts = dict(pair.split("=") for pair in done.stdout.split())
-    assert all(int(count) > 0 for count in counts.values()), counts
+    for seed in ("1", "2"):
+        done = subprocess.run(
+            [program, seed, "150"],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        counts = dict(pair.split("=") for pair in done.stdout.split())
+        assert all(int(count) > 0 for count in counts.values()), counts
 
 
 def test_without_a_compiler_the_build_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("CC", raising=False)
-    with pytest.raises(NoCompiler, match="install gcc or clang"):
-        compile_library(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("CARGO", raising=False)
+    with pytest.raises(NoCompiler, match="install it by rustup"):
+        compile_core(tmp_path)

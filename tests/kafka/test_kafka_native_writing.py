@@ -31,10 +31,11 @@ from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from types import ModuleType
 
     from tests.kafka.broker import Addresses
     from tests.kafka.topics import Topics
+
+    from streamfactory.compiled.core import Core
 
 WAYS = ["off", "required"]
 both = pytest.mark.parametrize("way", WAYS)
@@ -88,7 +89,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> list[type]:
 def test_the_option_decides_which_way_rows_are_sent(
     way: str,
     mode: str,
-    native: ModuleType,
+    native: Core,
     kafka: Addresses,
     topic: str,
     used: list[type],
@@ -144,7 +145,7 @@ def random_rows(count: int) -> pa.RecordBatch:
 
 
 def test_both_ways_send_the_same_messages(
-    native: ModuleType, kafka: Addresses, topics: Topics
+    native: Core, kafka: Addresses, topics: Topics
 ) -> None:
     wanted, found = random_rows(900), {}
     parts = [wanted.slice(0, 1), wanted.slice(1, 500), wanted.slice(501)]
@@ -177,7 +178,7 @@ def test_both_ways_send_the_same_messages(
 
 @both
 def test_a_queue_that_is_full_is_waited_for(
-    way: str, native: ModuleType, kafka: Addresses, topic: str
+    way: str, native: Core, kafka: Addresses, topic: str
 ) -> None:
     sent = [b"%06d" % number * 50 for number in range(4_000)]
     with transaction(
@@ -190,7 +191,7 @@ def test_a_queue_that_is_full_is_waited_for(
 
 @both
 def test_a_queue_that_stays_full_ends_at_the_deadline(
-    way: str, native: ModuleType, kafka: Addresses, topic: str
+    way: str, native: Core, kafka: Addresses, topic: str
 ) -> None:
     with transaction(kafka, topic, way, **HELD) as producer:
         started = time.monotonic()
@@ -202,7 +203,7 @@ def test_a_queue_that_stays_full_ends_at_the_deadline(
 
 @both
 def test_a_sender_that_waits_is_woken(
-    way: str, native: ModuleType, kafka: Addresses, topic: str
+    way: str, native: Core, kafka: Addresses, topic: str
 ) -> None:
     with transaction(kafka, topic, way, **HELD) as producer:
         timer = threading.Timer(0.3, producer.wake)
@@ -213,7 +214,7 @@ def test_a_sender_that_waits_is_woken(
 
 
 def test_both_ways_refuse_in_the_same_words(
-    native: ModuleType, kafka: Addresses, topics: Topics
+    native: Core, kafka: Addresses, topics: Topics
 ) -> None:
     found: dict[str, list[Any]] = {}
     for way in WAYS:
@@ -254,7 +255,7 @@ def test_both_ways_refuse_in_the_same_words(
 
 
 def test_a_message_without_a_report_is_not_committed(
-    native: ModuleType, kafka: Addresses, topic: str
+    native: Core, kafka: Addresses, topic: str
 ) -> None:
     with transaction(kafka, topic, "required") as producer:
         producer.send(topic, 0, rows(b"1", b"2", b"3"), Deadline(20.0))
@@ -284,7 +285,7 @@ def with_ends(ends: list[int]) -> pa.RecordBatch:
     "ends", [[0, 11], [-1, 3], [4, 3], [0, 3, 2**31 - 1], [0, -(2**31)]]
 )
 def test_values_outside_of_their_buffer_are_refused(
-    ends: list[int], native: ModuleType, kafka: Addresses, topic: str
+    ends: list[int], native: Core, kafka: Addresses, topic: str
 ) -> None:
     sender = NativeSender(library_of("required"))  # type: ignore[arg-type]
     producer = sender.connect({"bootstrap.servers": kafka.bootstrap})
@@ -294,7 +295,7 @@ def test_values_outside_of_their_buffer_are_refused(
 
 
 def test_a_closed_producer_is_not_used(
-    native: ModuleType, kafka: Addresses, topic: str
+    native: Core, kafka: Addresses, topic: str
 ) -> None:
     with transaction(kafka, topic, "required") as producer:
         pass
@@ -303,7 +304,7 @@ def test_a_closed_producer_is_not_used(
 
 
 def test_a_client_that_fails_to_start_leaves_nothing_to_take(
-    native: ModuleType, kafka: Addresses
+    native: Core, kafka: Addresses
 ) -> None:
     library = library_of("required")
     assert library is not None
@@ -312,7 +313,7 @@ def test_a_client_that_fails_to_start_leaves_nothing_to_take(
     for _ in range(3):
         with pytest.raises(KafkaException, match=r"ssl\.ca\.location"):
             NativeSender(library).connect({**given, **wrong})
-        assert library.take_client() is None
+        assert library.core.take_client() is None
     sender = NativeSender(library)
     producer = sender.connect(given)
     assert sender.failure is None
@@ -320,7 +321,7 @@ def test_a_client_that_fails_to_start_leaves_nothing_to_take(
 
 
 def test_the_lock_of_python_is_not_held_while_rows_are_sent(
-    native: ModuleType, kafka: Addresses, topic: str, monkeypatch: pytest.MonkeyPatch
+    native: Core, kafka: Addresses, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While one call waits for a full queue, another thread runs."""
     monkeypatch.setattr(native_sending, "SLICE", 1.0)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from native.compiling import NoCompiler, compiler
+from native.compiling import NoCompiler
+from tests.proving.ccompiler import compiler
 from tests.proving.skipping import skip_or_fail
 
 import streamfactory

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from native.compiling import NoCompiler, compiler
+from native.compiling import NoCompiler
+from tests.proving.ccompiler import compiler
 from tests.proving.skipping import skip_or_fail
 
 ROOT = Path(__file__).parents[2]

@@ -1,9 +1,7 @@
 //! Columns that grow, and their Arrow buffers.
 
-use pyo3::prelude::*;
-use pyo3::types::PyBytes;
-
 use crate::buffers::bitmap;
+use crate::python::Bytes;
 
 #[derive(Clone, Copy, PartialEq)]
 pub enum Kind {
@@ -41,13 +39,13 @@ impl<T: Copy + Default> Values<T> {
         }
     }
 
-    fn validity<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+    fn validity(&self) -> Option<Bytes> {
         if self.nulls.is_empty() {
             return None;
         }
         let mut valid = vec![true; self.items.len()];
         self.nulls.iter().for_each(|&at| valid[at] = false);
-        Some(PyBytes::new(py, &bitmap(&valid)))
+        Some(Bytes::from(bitmap(&valid)))
     }
 }
 
@@ -86,13 +84,13 @@ impl Texts {
 /// A column that grows.
 pub enum Column {
     Bool(Values<bool>),
-    Int64(Values<i64>),
-    Double(Values<f64>),
+    Int64(Values<[u8; 8]>),
+    Double(Values<[u8; 8]>),
     String(Texts),
 }
 
 /// Validity as a bitmap, None where all are valid, and the buffers of the values.
-pub type Parts<'py> = (Option<Bound<'py, PyBytes>>, Vec<Bound<'py, PyBytes>>);
+pub type Parts = (Option<Bytes>, Vec<Bytes>);
 
 impl Column {
     pub fn new(kind: Kind, rows: usize) -> Self {
@@ -132,39 +130,19 @@ impl Column {
         }
     }
 
-    pub fn parts<'py>(&self, py: Python<'py>) -> PyResult<Parts<'py>> {
-        Ok(match self {
-            Self::Bool(values) => {
-                (values.validity(py), vec![PyBytes::new(py, &bitmap(&values.items))])
+    /// The buffers; nothing is copied but offsets of texts.
+    pub fn into_parts(self) -> Parts {
+        match self {
+            Self::Bool(values) => (values.validity(), vec![Bytes::from(bitmap(&values.items))]),
+            Self::Int64(values) | Self::Double(values) => {
+                (values.validity(), vec![Bytes::from(values.items.into_flattened())])
             }
-            Self::Int64(values) => (
-                values.validity(py),
-                vec![numbers(py, &[], &values.items, |one| one.to_le_bytes())?],
-            ),
-            Self::Double(values) => (
-                values.validity(py),
-                vec![numbers(py, &[], &values.items, |one| one.to_le_bytes())?],
-            ),
             Self::String(texts) => {
-                let ends = numbers(py, &[0], &texts.ends.items, |one| one.to_le_bytes())?;
-                (texts.ends.validity(py), vec![ends, PyBytes::new(py, &texts.bytes)])
+                let ends = std::iter::once(&0).chain(&texts.ends.items);
+                let ends: Vec<[u8; 4]> = ends.map(|end: &i32| end.to_le_bytes()).collect();
+                let buffers = vec![Bytes::from(ends.into_flattened()), Bytes::from(texts.bytes)];
+                (texts.ends.validity(), buffers)
             }
-        })
+        }
     }
-}
-
-/// The bytes of numbers, one part after the other.
-fn numbers<'py, T: Copy, const N: usize>(
-    py: Python<'py>,
-    first: &[T],
-    rest: &[T],
-    bytes: impl Fn(T) -> [u8; N],
-) -> PyResult<Bound<'py, PyBytes>> {
-    PyBytes::new_with(py, (first.len() + rest.len()) * N, |buffer| {
-        let places = buffer.as_chunks_mut::<N>().0;
-        let (head, tail) = places.split_at_mut(first.len());
-        head.iter_mut().zip(first).for_each(|(place, &one)| *place = bytes(one));
-        tail.iter_mut().zip(rest).for_each(|(place, &one)| *place = bytes(one));
-        Ok(())
-    })
 }
