@@ -50,7 +50,8 @@ def preview_command(
     from streamfactory.spark.pipelines.session import check_installed, spark_session
 
     check_installed()
-    from streamfactory.spark.pipelines.together import Overrides, Pipelines
+    from streamfactory.spark.pipelines.overriding import Overrides
+    from streamfactory.spark.pipelines.together import Pipelines
 
     over = Overrides(allow_class_paths=allow_class_paths)
     pipelines = Pipelines([Path(pipeline_path(pipeline))], over)

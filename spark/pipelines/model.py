@@ -178,6 +178,8 @@ class Pipeline:
     """Settings of the session."""
     tables: tuple[Table, ...] = ()
     lookups: tuple[Lookup, ...] = ()
+    engine: str = "spark"
+    """``spark`` or ``datafusion``."""
 
     @property
     def targets(self) -> tuple[Sink | Table, ...]:
@@ -212,3 +214,5 @@ class Draft:
     pipeline: Pipeline | None
     """None if there are problems."""
     problems: tuple[Problem, ...]
+    engine: str = "spark"
+    """``spark`` or ``datafusion``."""

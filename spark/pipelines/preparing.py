@@ -13,8 +13,8 @@ from streamfactory.spark.checkpoints import PipelineCheckpoint
 from streamfactory.spark.failures import reason, words_of
 from streamfactory.spark.fanout import FORMAT
 from streamfactory.spark.pipelines.building import Building
-from streamfactory.spark.pipelines.checking import errors, refuse
 from streamfactory.spark.pipelines.hooks import hook_of
+from streamfactory.spark.pipelines.problems import errors, refuse
 from streamfactory.spark.pipelines.shaping import shape_of
 from streamfactory.spark.pipelines.sql import analyse, session_like
 from streamfactory.spark.pipelines.table_guarantees import table_guarantee
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from streamfactory.spark.pipelines.deadletters import Inflow
     from streamfactory.spark.pipelines.model import Draft, Pipeline, Sink
-    from streamfactory.spark.pipelines.progress import Batch
+    from streamfactory.spark.pipelines.outcomes import Batch
     from streamfactory.spark.pipelines.sql import Analysis
     from streamfactory.spi import Verdict
     from streamfactory.wiring.config.settled import Configured

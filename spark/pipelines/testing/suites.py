@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from streamfactory.spark.pipelines.checking import check_draft, errors, refuse
+from streamfactory.spark.pipelines.checking import check_draft
 from streamfactory.spark.pipelines.deadletters import declared_inflow
 from streamfactory.spark.pipelines.definition import read_pipeline
 from streamfactory.spark.pipelines.preparing import apply_settings, check_sql
+from streamfactory.spark.pipelines.problems import errors, refuse
 from streamfactory.spark.pipelines.sql import session_like
 from streamfactory.spark.pipelines.testing.cases import read_suite, tests_of
 from streamfactory.spark.pipelines.testing.running import Result, Runner
