@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from streamfactory.engines.common_sql.tokens import refused
@@ -10,6 +11,7 @@ from streamfactory.engines.common_sql.values import (
     DATE,
     DECIMAL,
     DOUBLE,
+    INTEGERS,
     NAMES,
     NULL,
     TEXT,
@@ -27,6 +29,13 @@ _BLANK: Final = "".join(chr(code) for code in (*range(1, 33), 127))
 """What Spark trims before it reads a value."""
 _YES: Final = ("t", "true", "y", "yes", "1")
 _NO: Final = ("f", "false", "n", "no", "0")
+_LOOKS: Final = {
+    **dict.fromkeys(INTEGERS, "^[+-]?[0-9]+$"),
+    DOUBLE: "^[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]{1,3})?$",
+    DATE: "^[0-9]{4}-[0-9]{2}-[0-9]{2}$",
+    BOOLEAN: f"^({'|'.join((*_YES, *_NO))})$",
+}
+"""Texts that are cast, without blanks around them; booleans in lower case."""
 
 
 def cast(value: Value, to: str, line: int, *, safe: bool) -> Value:
@@ -64,7 +73,7 @@ def _cast(value: Value, kind: pa.DataType, *, safe: bool) -> str | None:
     if source == DECIMAL:
         return converted(value.sql, kind) if is_float(kind) else None
     if source == TEXT:
-        return _of_text(value.sql, kind, safe=safe)
+        return _of_text(value, kind, safe=safe)
     if is_integer(source) or source == BOOLEAN:
         return _of_integer(value, kind, safe=safe)
     if is_float(source) and not safe and (is_integer(kind) or is_float(kind)):
@@ -85,26 +94,25 @@ def _of_integer(value: Value, kind: pa.DataType, *, safe: bool) -> str | None:
     return None
 
 
-def _of_text(sql: str, kind: pa.DataType, *, safe: bool) -> str | None:
-    trimmed = f"btrim({sql}, '{_BLANK}')"
-    if is_integer(kind):
-        looks, found = "^[+-]?[0-9]+$", converted(trimmed, kind, safe=safe)
-    elif kind == DOUBLE and not safe:
-        looks = "^[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]{1,3})?$"
-        found = converted(trimmed, kind)
-    elif kind == DATE and not safe:
-        looks, found = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$", converted(trimmed, kind)
-    elif kind == BOOLEAN:
-        yes, no = (", ".join(f"'{one}'" for one in ones) for ones in (_YES, _NO))
-        word = f"lower({trimmed})"
-        branches = f"when {word} in ({yes}) then true when {word} in ({no}) then false"
-        failing = "null" if safe else f"({_failing(sql)} = '')"
-        return f"case {branches} else {failing} end"
-    else:
+def _of_text(value: Value, kind: pa.DataType, *, safe: bool) -> str | None:
+    looks = _LOOKS.get(kind)
+    if looks is None or (safe and kind in (DOUBLE, DATE)):
         return None
-    otherwise = "null" if safe else converted(_failing(sql), kind)
-    when = f"regexp_like({trimmed}, '{looks}')"
-    return f"case when {when} then {found} else {otherwise} end"
+    trimmed = f"btrim({value.sql}, '{_BLANK}')"
+    found = converted(trimmed, kind, safe=safe)
+    if kind == BOOLEAN:
+        trimmed = f"lower({trimmed})"
+        yes = ", ".join(f"'{one}'" for one in _YES)
+        found = f"({trimmed} in ({yes}))"
+    if value.literal is not None:
+        # DataFusion evaluates constants when it plans, branches that fail too.
+        given = value.literal.strip(_BLANK)
+        fine = re.fullmatch(looks, given.lower() if kind == BOOLEAN else given)
+        return found if fine else None
+    otherwise = "null" if safe else converted(_failing(value.sql), kind)
+    return (
+        f"case when regexp_like({trimmed}, '{looks}') then {found} else {otherwise} end"
+    )
 
 
 def _failing(sql: str) -> str:

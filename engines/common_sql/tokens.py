@@ -9,7 +9,7 @@ from typing import Final
 from streamfactory.spi import MisuseError
 
 REMEDY: Final = (
-    "use what both engines answer alike (docs/design/common-sql.md), or remove "
+    "use what both engines answer alike (docs/pipelines-without-java.md), or remove "
     'engine = "datafusion" to run it on Spark'
 )
 _TOKEN: Final = re.compile(

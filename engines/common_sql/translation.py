@@ -316,6 +316,7 @@ def _divided(values: list[Value], line: int) -> Value:
     """Spark divides as doubles, and fails for zero."""
     left, right = (at(value, DOUBLE) for value in values)
     zero = f"{ordered(values[1], DOUBLE)} = {converted('0', DOUBLE)}"
+    zero = f"({left} is not null and {zero})"
     failing = f"cast(1 / cast({right} as bigint) as double)"
     return Value(
         f"(case when {zero} then {failing} else {left} / {right} end)", DOUBLE, line

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from streamfactory.spark.pipelines.model import Draft
     from streamfactory.spark.pipelines.outcomes import Batch, Outcome
     from streamfactory.spark.pipelines.preparing import Built, Prepared
-    from streamfactory.spark.pipelines.previewing import Sample
+    from streamfactory.spark.pipelines.sampling import Sample
     from streamfactory.spark.pipelines.sql import Analysis
 
 

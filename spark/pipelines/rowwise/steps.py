@@ -60,12 +60,12 @@ class Tree:
         self._steps = steps
 
     def rows(
-        self, batch: MessageBatch, given: pa.RecordBatch, unmet: Counter[str]
+        self, place: str, given: pa.RecordBatch, unmet: Counter[str]
     ) -> dict[str, pa.RecordBatch]:
         """The rows of each id.
 
         Args:
-            batch: Of which the rows are, for errors.
+            place: Where the rows are, for errors.
             given: The rows of the source, or some of them.
             unmet: Rows that do not fulfil expectations are added, by name.
 
@@ -78,16 +78,16 @@ class Tree:
             try:
                 rows = step.query.apply(found[step.reads])
             except SchemaMismatch as error:
-                error.what = f"{_place(batch)}: step {step.id!r}: {error.what}"
+                error.what = f"{place}: step {step.id!r}: {error.what}"
                 raise
             found[step.id] = rows
             if step.expectations:
-                found |= _checked(step, rows, batch, unmet)
+                found |= _checked(step, rows, place, unmet)
         return found
 
 
 def _checked(
-    step: RowStep, rows: pa.RecordBatch, batch: MessageBatch, unmet: Counter[str]
+    step: RowStep, rows: pa.RecordBatch, place: str, unmet: Counter[str]
 ) -> dict[str, pa.RecordBatch]:
     """The rows that pass, and those that are written elsewhere."""
     own, found = rows.select(step.schema.names), dict[str, pa.RecordBatch]()
@@ -98,7 +98,7 @@ def _checked(
         count = met.false_count
         unmet[one.name] += count
         if one.on_failure == "fail" and count:
-            raise _failure(step, one, own.filter(failed), batch)
+            raise _failure(step, one, own.filter(failed), place)
         if one.on_failure == DEAD_LETTER:
             bad = own.filter(failed)
             name = pa.repeat(pa.scalar(one.name), bad.num_rows)
@@ -109,11 +109,11 @@ def _checked(
 
 
 def _failure(
-    step: RowStep, one: Expectation, failed: pa.RecordBatch, batch: MessageBatch
+    step: RowStep, one: Expectation, failed: pa.RecordBatch, place: str
 ) -> ExpectationFailed:
     [row] = failed.slice(0, 1).to_pylist()
     shown = json.dumps(plain(row), default=str)[:_SHOWN]
-    msg = f"{_place(batch)}: expectation {one.name!r} of step {step.id!r} failed for "
+    msg = f"{place}: expectation {one.name!r} of step {step.id!r} failed for "
     remedy = f"correct the rows, or set on.failure = {DEAD_LETTER!r}"
     return ExpectationFailed(f"{msg}the row {shown}", remedy=remedy)
 
@@ -225,11 +225,12 @@ class Steps(Conversion):
             ExpectationFailed: permanent.
         """
         self._tally.take(batch)
-        rows = self._tree.rows(batch, batch.rows, self._tally.unmet)
+        place = _place(batch)
+        rows = self._tree.rows(place, batch.rows, self._tally.unmet)
         for one in self._beside:
             fresh, mine = one.fresh(batch), rows
             if fresh.num_rows < batch.num_rows:  # it has some of them already
-                mine = self._tree.rows(batch, fresh, Counter())
+                mine = self._tree.rows(place, fresh, Counter())
             one.write(batch, mine[one.rows])
         return Converted(self._route.of(rows[self._rows], batch.partition))
 
