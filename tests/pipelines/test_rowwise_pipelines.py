@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,11 @@ from streamfactory.spark.checkpoints import Place
 from streamfactory.spark.pipelines.checking import check_draft
 from streamfactory.spark.pipelines.definition import read_pipeline
 from streamfactory.spark.pipelines.overriding import Overrides
+from streamfactory.spark.pipelines.rowwise.ends import open_backfill, skipped_by
 from streamfactory.spark.pipelines.rowwise.running import RowRun, run_rowwise
-from streamfactory.spi import ConfigError
+from streamfactory.spark.targets import target_lags
+from streamfactory.spi import ConfigError, MisuseError
+from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.controls.states import Controls, Pause, pipeline_job
 from streamfactory.wiring.writing.committer import Committer
 
@@ -378,3 +382,36 @@ def test_rows_that_do_not_fit_a_sink_are_refused_before_the_start(
     with pytest.raises(ConfigError, match="1 problem") as caught:
         run(folder, made(folder))
     assert "sink 'even'" in str(caught.value.problems[0])
+
+
+def test_what_is_late_is_skipped_and_read_by_a_backfill(folder: Works) -> None:
+    filled(folder)
+    text = EXPECTED.format(way="dead-letter") + 'stream = "bad"\n'
+    source = '[source]\nstream = "in"\nstartingOffsets = "earliest"\n'
+    path = made(folder, source + '"fresh.within.rows" = "4"\n' + STEPS + text + SINKS)
+    with pytest.raises(MisuseError, match="has not run"):
+        skipped_by(path)
+    stop = threading.Event()
+    threading.Timer(5, stop.set).start()
+
+    def count(batch: Batch) -> None:
+        if batch.offsets == {"in": {"0": 10, "1": 10}}:
+            stop.set()
+
+    [done] = run_rowwise([path], Overrides("continuous"), stop, count)
+    assert done.failure is None
+    few = [*ids(folder, "words"), *ids(folder, "bad")]
+    assert 0 < len(few) < 20
+    with ExitStack() as opened:
+        [lag] = target_lags(opened, str(path), lambda _: None, Catalogue().snapshot())
+    _, ranges = skipped_by(path)
+    assert sum(one.skipped for one in lag.partitions) == sum(one.size for one in ranges)
+    assert {one.skipped_ranges for one in lag.partitions} == {1}
+    assert "skipped in 1 range" in lag.partitions[0].remarks
+    for rows in (15, 0):  # the others are dead letters, which are not counted
+        with open_backfill(path) as copy:
+            assert copy.run(threading.Event()).rows == rows
+    assert skipped_by(path)[1] == ()
+    assert ids(folder, "words") == [*range(15)]
+    assert ids(folder, "even") == [*range(0, 15, 2)]
+    assert ids(folder, "bad") == [*range(15, 20)]

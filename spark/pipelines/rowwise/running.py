@@ -7,7 +7,7 @@ import time
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, final
 
 from streamfactory.spark.checkpoints import PipelineCheckpoint, Place
 from streamfactory.spark.checkpoints.copied import (
@@ -21,10 +21,9 @@ from streamfactory.spark.pipelines.hooks import HookFailed, hook_of
 from streamfactory.spark.pipelines.outcomes import Batch, Durations, Outcome, Read
 from streamfactory.spark.pipelines.overriding import PipelineFiles, noting
 from streamfactory.spark.pipelines.problems import refuse
-from streamfactory.spark.pipelines.rowwise.planning import plan_of
-from streamfactory.spark.pipelines.rowwise.steps import Steps, Tally
+from streamfactory.spark.pipelines.rowwise.ends import Ends, source_of
+from streamfactory.spark.pipelines.rowwise.steps import Tally
 from streamfactory.spi import Position, Problem, StreamError
-from streamfactory.transfer.copying import Copy
 from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.controls.control import Control
 from streamfactory.wiring.controls.states import pipeline_job
@@ -32,10 +31,6 @@ from streamfactory.wiring.core.defects import with_code
 from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.metrics.registry import registry
 from streamfactory.wiring.receiving.embedded import open_source
-from streamfactory.wiring.writing.creating import ensure_topic
-from streamfactory.wiring.writing.cycles import refuse_cycle
-from streamfactory.wiring.writing.diverting import open_letters
-from streamfactory.wiring.writing.sink import Sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,11 +38,8 @@ if TYPE_CHECKING:
 
     from streamfactory.spark.pipelines.model import Draft, Pipeline
     from streamfactory.spark.pipelines.overriding import Overrides
-    from streamfactory.spark.pipelines.rowwise.planning import Plan
     from streamfactory.spi import Partition
-    from streamfactory.wiring.reading.source import Source
-
-_DEAD_LETTERS: Final = {"decode.on.error": "dead-letter"}
+    from streamfactory.transfer.copying import Copy
 
 
 @final
@@ -103,9 +95,7 @@ class RowRun:
         """Open the source, the checkpoint, the sinks and the copy between them."""
         pipeline = self._pipeline
         [read] = pipeline.sources
-        definition = read.stream
-        if pipeline.dead_letters is not None:
-            definition = definition.with_overrides(_DEAD_LETTERS)
+        definition = source_of(pipeline)
         with closing(open_source(load(definition, "read"), aside=False)) as looked:
             self._checkpoint = PipelineCheckpoint.open(
                 pipeline.checkpoint,
@@ -119,47 +109,16 @@ class RowRun:
         start = (self._checkpoint.start or {}).get(read.id, {})
         source = open_source(load(definition.with_overrides(start), "read"), aside=True)
         stack.callback(source.close)
-        plan = plan_of(self.draft, source.schema)
-        sinks = self._open_sinks(source, plan, stack)
-        letters = None
-        if pipeline.dead_letters is not None:
-            letters = open_letters(pipeline.dead_letters.stream)
-            stack.callback(letters.close)
+        ends = Ends.open(self.draft, source, stack)
         own = identity(generation)
-        writers = {name: f"{own}/{name}" for name in sinks}
-        first, *beside = (sink for sink, _ in sinks.values())
-        self._copy = Copy(
-            source,
-            first,
-            next(iter(writers.values())),
+        self._copy = ends.copy(
+            own,
+            self._read,
             checkpoints=position_store(generation),
-            letters=letters,
-            convert=lambda _: Steps(source, plan, sinks, writers, self._read),
             control=Control(pipeline_job(pipeline.name)),
-            beside=beside,
-            default="latest",
             on_commit=self._committed,
         )
         stack.callback(self._copy.close)
-
-    def _open_sinks(
-        self, source: Source, plan: Plan, stack: ExitStack
-    ) -> dict[str, tuple[Sink, str]]:
-        found = dict[str, tuple[Sink, str]]()
-        for one in self._pipeline.sinks:
-            sink = Sink(load(one.stream, "write"))
-            stack.callback(sink.close)
-            refuse_cycle(source, sink.configured)
-            schema = plan.schemas[one.rows]
-            try:
-                ensure_topic(sink, schema)
-                sink.check(schema)
-            except StreamError as error:
-                if not error.retryable:
-                    error.what = f"sink {one.name!r}: {error.what}"
-                raise
-            found[one.name] = sink, one.rows
-        return found
 
     def run(self, stop: threading.Event) -> Outcome:
         """Run until the end, a failure, or the stop."""
