@@ -116,7 +116,9 @@ def copied_streams(function: C, *, or_pipeline: bool = False) -> C:
     name = "FROM|PIPELINE" if or_pipeline else "FROM"
 
     @click.argument("from_", metavar=name)
-    @click.argument("to", metavar="TO", required=not or_pipeline)
+    @click.argument(
+        "to", metavar="[TO]" if or_pipeline else "TO", required=not or_pipeline
+    )
     @click.option(
         "--from-set",
         multiple=True,

@@ -48,7 +48,6 @@ DIFFERENCES: Final = (
     "day",
     "sha2(word, 256)",
     "regexp_replace('a1b2', '[0-9]', '*')",
-    "seven <=> null",
     "abs(huge)",
 )
 """Expressions that the table shows. A test has the values of Spark for each."""
