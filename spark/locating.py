@@ -71,9 +71,12 @@ class Located:
             Unsupported: misuse; it is one of groups.
         """
         if self.query is None:
-            whose = "groups" if self.record is None else "a pipeline without Spark"
+            whose, remedy = "groups", "use `checkpoint show` or `lag`"
+            if self.record is not None:
+                whose = "a pipeline without Spark"
+                remedy += ", and `run --reset` to begin elsewhere"
             msg = f"{self.folder} has checkpoints of {whose}, which have no batches"
-            raise Unsupported(msg, remedy="use `checkpoint show` or `lag`")
+            raise Unsupported(msg, remedy=remedy)
         return self.query
 
     def positions(self) -> tuple[Position, ...]:

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamfactory.spark.pipelines.preparing import Way
     from streamfactory.wiring.controls.states import Pause
 
 
@@ -84,6 +83,22 @@ class Batch:
     def behind(self) -> int:
         """The total lag."""
         return sum(sum(by_id.values()) for by_id in self.lag.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How the rows of a sink are written."""
+
+    sink: str
+    refused: str | None
+    """Why Spark's Parquet writer does not write them; None if it does."""
+    parquet: bool
+    """Whether the stream is configured for segments of Parquet."""
+
+    def __str__(self) -> str:
+        if self.refused is None:
+            return "Spark's Parquet writer"
+        return f"format('streamfactory'): {self.refused}"
 
 
 @dataclass(slots=True)

@@ -71,13 +71,18 @@ def open_target(
             msg, stream=config.name, remedy="set dead.letter.stream to another stream"
         )
     return open_letters(
-        definition, plugins=plugins, allow_class_paths=allow_class_paths, faults=faults
+        definition,
+        of=config.name,
+        plugins=plugins,
+        allow_class_paths=allow_class_paths,
+        faults=faults,
     )
 
 
 def open_letters(
     definition: StreamDefinition,
     *,
+    of: str,
     plugins: PluginManager | None = None,
     allow_class_paths: bool = False,
     faults: Faults | None = None,
@@ -86,6 +91,7 @@ def open_letters(
 
     Args:
         definition: The stream.
+        of: The stream whose dead letters they are, for errors.
         plugins: As of `open_target`, as the others.
         allow_class_paths: Whether the configuration may name Python objects.
         faults: Injects faults, for tests.
@@ -108,7 +114,7 @@ def open_letters(
             msg = f"stream {definition.name!r} has undecoded messages, but dead "
             msg += "letters are rows"
             remedy = "set an encoder there, or use a stream of typed rows"
-            raise ConfigError(msg, stream=definition.name, remedy=remedy)
+            raise ConfigError(msg, stream=of, remedy=remedy)
         ensure_topic(sink, DEAD_LETTER_SCHEMA, create=True, partitions=None)
         sink.check(DEAD_LETTER_SCHEMA)
         unless_made.pop_all()

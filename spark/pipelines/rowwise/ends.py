@@ -90,7 +90,7 @@ class Ends:
             sinks[one.name] = sink, one.rows
         letters = None
         if pipeline.dead_letters is not None:
-            letters = open_letters(pipeline.dead_letters.stream)
+            letters = open_letters(pipeline.dead_letters.stream, of=source.config.name)
             stack.callback(letters.close)
         return cls(source, plan, sinks, letters)
 

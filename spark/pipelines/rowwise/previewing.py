@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from streamfactory.conversion.conform import empty_rows
 from streamfactory.spark.pipelines.overriding import Overrides, PipelineFiles
 from streamfactory.spark.pipelines.rowwise.planning import plan_of
-from streamfactory.spark.pipelines.rowwise.steps import Tree
+from streamfactory.spark.pipelines.rowwise.steps import Tree, as_batch
 from streamfactory.spark.pipelines.sampling import Sample, first_rows
 
 if TYPE_CHECKING:
@@ -39,6 +38,5 @@ def preview_rowwise(path: Path, rows: int, overrides: Overrides) -> list[Sample]
     plan = plan_of(draft, first.schema)
     ids = [source.id, *(step.id for step in plan.steps)]
     tree, unmet = Tree(plan, frozenset(ids)), Counter[str]()
-    [given] = first.combine_chunks().to_batches() or [empty_rows(first.schema)]
-    found = tree.rows("the first rows", given, unmet)
+    found = tree.rows("the first rows", as_batch(first), unmet)
     return [Sample(name, pa.Table.from_batches([found[name]])) for name in ids]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamfactory.conversion.conform import empty_rows
 from streamfactory.spark.pipelines.expectations import DEAD_LETTER, failed_id
 from streamfactory.spark.pipelines.rowwise.planning import MET, RowStep
 from streamfactory.spi import PermanentError, Position, SchemaMismatch
@@ -84,6 +85,12 @@ class Tree:
             if step.expectations:
                 found |= _checked(step, rows, place, unmet)
         return found
+
+
+def as_batch(rows: pa.Table) -> pa.RecordBatch:
+    """The rows of a table, which has few, as one batch."""
+    found = rows.combine_chunks().to_batches()
+    return found[0] if found else empty_rows(rows.schema)
 
 
 def _checked(
