@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import threading
 from contextlib import ExitStack
 from dataclasses import replace
@@ -415,3 +416,24 @@ def test_what_is_late_is_skipped_and_read_by_a_backfill(folder: Works) -> None:
     assert ids(folder, "words") == [*range(15)]
     assert ids(folder, "even") == [*range(0, 15, 2)]
     assert ids(folder, "bad") == [*range(15, 20)]
+
+
+def test_a_row_has_to_fulfil_each_expectation(folder: Works) -> None:
+    filled(folder)
+    low = EXPECTED.format(way="drop")
+    high = low.replace("low", "high").replace("id < 15", "id > 4")
+    odd = low.replace("low", "odd").replace("id < 15", "id % 3 > 0")
+    done = run(folder, made(folder, STEPS + low + high + odd + SINKS))
+    assert done.unmet == {"low": 5, "high": 5, "odd": 7}
+    assert ids(folder, "words") == [n for n in range(5, 15) if n % 3]
+
+
+def test_a_lost_position_is_refused_after_the_first_run(folder: Works) -> None:
+    filled(folder)
+    path = made(folder)
+    run(folder, path)
+    shutil.rmtree(folder.folder / "checkpoints/p/1")
+    with pytest.raises(ConfigError, match="1 problem") as caught:
+        run(folder, path)
+    assert "is missing, although a batch was committed" in str(caught.value.problems[0])
+    assert ids(folder, "words") == [*range(20)]
