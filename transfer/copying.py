@@ -28,6 +28,7 @@ from streamfactory.transfer.conversion import route_between
 from streamfactory.transfer.positions import CopyPositions
 from streamfactory.transfer.skipping import Skipping
 from streamfactory.wiring.config.guarantees import check_guarantee
+from streamfactory.wiring.controls.states import copy_job, pipeline_job
 from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.core.throttle import Throttle
@@ -165,7 +166,15 @@ class Copy(Closing):
         self._route: Conversion | None = None
         """Of this pass."""
         self._backfill = backfill
-        self._skipping = None if backfill else Skipping(source, sink, writer_id)
+        self._kind, self._name = "copy", writer_id
+        """In reports of batches."""
+        job = copy_job(writer_id)
+        if control is not None and control.job.startswith(pipeline_job("")):
+            job = control.job
+            self._kind, _, self._name = job.partition("/")
+        self._skipping = None
+        if backfill is None:
+            self._skipping = Skipping(source, sink, writer_id, job)
         self._progress = None if backfill else ProgressGroup(source)
         self._acknowledger = Acknowledger(source)
         self._committed = False
@@ -458,8 +467,8 @@ class Copy(Closing):
             return
         now = time.time()
         batch = FinishedBatch(
-            "copy",
-            self.writer_id,
+            self._kind,
+            self._name,
             min(now, self._began or now),
             now,
             now,

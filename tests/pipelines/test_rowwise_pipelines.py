@@ -406,6 +406,8 @@ def test_what_is_late_is_skipped_and_read_by_a_backfill(folder: Works) -> None:
     with ExitStack() as opened:
         [lag] = target_lags(opened, str(path), lambda _: None, Catalogue().snapshot())
     _, ranges = skipped_by(path)
+    found = streamfactory.metrics().select("skipped.offsets")
+    assert ("pipeline/p",) in [one.labels for one in found]
     assert sum(one.skipped for one in lag.partitions) == sum(one.size for one in ranges)
     assert {one.skipped_ranges for one in lag.partitions} == {1}
     assert "skipped in 1 range" in lag.partitions[0].remarks
@@ -437,3 +439,12 @@ def test_a_lost_position_is_refused_after_the_first_run(folder: Works) -> None:
         run(folder, path)
     assert "is missing, although a batch was committed" in str(caught.value.problems[0])
     assert ids(folder, "words") == [*range(20)]
+
+
+def test_a_step_that_no_sink_reads_is_a_warning(folder: Works) -> None:
+    filled(folder)
+    sink = '[[sinks]]\nstream = "words"\nfrom = "words"\n'
+    draft = read_pipeline(made(folder, STEPS + sink))
+    [problem] = check_draft(draft)
+    assert problem.level == "warning"
+    assert problem.what == "step 'even' is read by no sink: it is not run"

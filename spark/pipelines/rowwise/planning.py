@@ -71,7 +71,10 @@ def check_rowwise(draft: Draft, schema: pa.Schema | None) -> list[Problem]:
     problems = [*_wider_parts(draft), *_wider_pipeline(draft)]
     queries = _parsed(draft, problems)
     order = _order(draft, queries, problems)
-    if schema is None or problems:
+    if problems:
+        return problems
+    problems += _unread(draft, dict(order))
+    if schema is None:
         return problems
     try:
         _planned(draft, schema, order, queries, problems)
@@ -172,6 +175,25 @@ def _order(
         what = f"is part of a cycle: {' reads '.join(ring)}"
         problems.append(_problem(steps[ring[0]], what))
         return []
+
+
+def _unread(draft: Draft, reads: Mapping[str, str]) -> Iterator[Problem]:
+    """Warn of steps that no sink reads, which are not run."""
+    of = {
+        failed_id(one): step.id
+        for step in written_steps(draft)
+        for one in step.expectations
+    }
+    needed = set[str]()
+    for target in draft.targets:
+        name: str | None = of.get(target.rows, target.rows)
+        while name is not None:
+            needed.add(name)
+            name = reads.get(name)
+    for step in written_steps(draft):
+        if step.id not in needed:
+            what = f"step {step.id!r} is read by no sink: it is not run"
+            yield Problem("steps", what, step.origin, level="warning")
 
 
 def _wider_parts(draft: Draft) -> Iterator[Problem]:
