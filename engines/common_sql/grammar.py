@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.engines.common_sql.tokens import Token, refused, tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _KEYWORDS: Final = frozenset(
     """
@@ -178,27 +181,27 @@ class Parser:
 
     def _expression(self) -> Node:
         self._depth += 1
-        if self._depth > _DEEPEST:
-            msg = f"it is nested deeper than {_DEEPEST} levels"
-            raise self._unexpected(msg)
-        found = self._and()
-        while self._is("or"):
-            line = self._next().line
-            found = Operation(line, "or", (found, self._and()))
+        self._check_nesting(self._depth)
+        found = self._joined("or", self._and)
         self._depth -= 1
         return found
 
     def _and(self) -> Node:
-        found = self._not()
-        while self._is("and"):
-            line = self._next().line
-            found = Operation(line, "and", (found, self._not()))
-        return found
+        return self._joined("and", self._not)
+
+    def _joined(self, word: str, part: Callable[[], Node]) -> Node:
+        """Parts between a word, side by side: many of them nest nothing."""
+        line = self._now.line
+        found = [part()]
+        while self._accept(word):
+            found.append(part())
+        return found[0] if len(found) == 1 else Operation(line, word, tuple(found))
 
     def _not(self) -> Node:
         nots = list[int]()
         while self._is("not"):
             nots.append(self._next().line)
+            self._check_nesting(len(nots))
         found = self._comparison()
         for line in reversed(nots):
             found = Operation(line, "not", (found,))
@@ -255,17 +258,21 @@ class Parser:
         return left
 
     def _sum(self) -> Node:
-        found = self._product()
+        found, count = self._product(), 0
         while self._now.kind == "sign" and self._now.text in ("+", "-", "||"):
             sign = self._next()
             found = Operation(sign.line, sign.text, (found, self._product()))
+            count += 1
+            self._check_nesting(count)
         return found
 
     def _product(self) -> Node:
-        found = self._unary()
+        found, count = self._unary(), 0
         while self._now.kind == "sign" and self._now.text in ("*", "/", "%"):
             sign = self._next()
             found = Operation(sign.line, sign.text, (found, self._unary()))
+            count += 1
+            self._check_nesting(count)
         return found
 
     def _unary(self) -> Node:
@@ -371,6 +378,11 @@ class Parser:
         if digits != text or "e" in digits.lower():
             return Literal(token.line, "double", digits)
         return Literal(token.line, "decimal", digits)
+
+    def _check_nesting(self, levels: int) -> None:
+        if levels > _DEEPEST:
+            msg = f"it is nested deeper than {_DEEPEST} levels"
+            raise self._unexpected(msg)
 
     # --- tokens -------------------------------------------------------------------
 

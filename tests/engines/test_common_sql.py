@@ -336,6 +336,10 @@ SCHEMA: Final = pa.schema(
         ("select 99999999999999999999 as y from input", "no bigint"),
         ("select id from input; drop table x", "';' is not supported"),
         (f"select {'(' * 60}id{')' * 60} as y from input", "nested deeper"),
+        (f"select {'id + ' * 5000}id as y from input", "nested deeper"),
+        (f"select {'id * ' * 5000}id as y from input", "nested deeper"),
+        (f"select {'not ' * 5000}true as y from input", "nested deeper"),
+        (f"select {'case when ' * 5000}true", "nested deeper"),
         ("values (1)", "'select' is expected"),
         ("", "'select' is expected"),
         ("select id from input tablesample (1 rows)", "'tablesample'"),
@@ -348,6 +352,17 @@ def test_what_is_not_in_the_common_part_is_refused(sql: str, cause: str) -> None
         translate(parse(sql), SCHEMA, "rows")
     assert cause in str(caught.value)
     assert "line 1 of the SQL: " in str(caught.value)
+
+
+def test_a_condition_may_have_many_parts_up_to_a_number() -> None:
+    def planned(count: int) -> RowQuery:
+        parts = " or ".join(f"id = {n}" for n in range(count))
+        sql = f"select id from input where {parts}"
+        return RowQuery(SCHEMA, sql=translate(parse(sql), SCHEMA, "rows"))
+
+    assert planned(200).schema.names == ["id"]
+    with pytest.raises(MisuseError, match="more than 1000 operators"):
+        planned(20_000)
 
 
 def test_a_refusal_has_the_line() -> None:
