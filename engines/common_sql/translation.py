@@ -57,7 +57,7 @@ _COMPARED: Final = {
     ">=": ">=",
     "<=>": "is not distinct from",
 }
-_LARGEST: Final = {INT: 2**31, BIGINT: 2**63}
+_FAILING: Final = frozenset({"+", "-", "*", "/", "%", "negative"})
 
 
 def parse(sql: str) -> Query:
@@ -190,7 +190,7 @@ class _Scope:
             conditions = [self.condition(one) for one in node.operands]
             if name == "not":
                 return Value(f"(not {conditions[0]})", BOOLEAN, line)
-            return Value(f"({f' {name} '.join(conditions)})", BOOLEAN, line)
+            return Value(_joined(name, conditions, node.operands), BOOLEAN, line)
         values = [self.value(one) for one in node.operands]
         if name in _COMPARED:
             return _compared(name, values, line)
@@ -211,6 +211,35 @@ class _Scope:
         if name == "||":
             return FUNCTIONS["concat"](values, line)
         return _computed(name, values, line)
+
+
+def _joined(word: str, conditions: list[str], nodes: tuple[Node, ...]) -> str:
+    """Conditions between ``and`` or ``or``.
+
+    Spark does not evaluate those behind one that decides; DataFusion may, and a row
+    that the first condition leaves out would fail in the second.
+    """
+    plain = f"({f' {word} '.join(conditions)})"
+    if not any(map(_may_fail, nodes[1:])):
+        return plain
+    # As numbers: of booleans DataFusion makes a plain condition again.
+    decides, number = ("false", 0) if word == "and" else ("true", 1)
+    earlier = (f"when {one} is {decides} then {number}" for one in conditions[:-1])
+    return f"(case {' '.join(earlier)} else cast({plain} as int) end = 1)"
+
+
+def _may_fail(node: Node) -> bool:
+    """Whether an expression may have no value for a row."""
+    if isinstance(node, Cast):
+        return not node.safe or _may_fail(node.value)
+    if isinstance(node, Case):
+        pairs = [one for pair in node.branches for one in pair]
+        return any(map(_may_fail, filter(None, (*pairs, node.otherwise))))
+    if isinstance(node, Call):
+        return node.name == "abs" or any(map(_may_fail, node.arguments))
+    if isinstance(node, Operation):
+        return node.name in _FAILING or any(map(_may_fail, node.operands))
+    return False
 
 
 def _literal(node: Literal) -> Value:

@@ -140,6 +140,9 @@ EXPRESSIONS: Final = (
         "cast(b as double)",
         "cast(day as string)",
     ),
+    *("l2 <> 0 and l / l2 > 1", "l2 = 0 or l / l2 > 1", "b and l > 7 and l + i2 > 0"),
+    *("not (s is null or s = '' or cast(s as int) > 7)", "if(d2 = 0, d, d / d2)"),
+    *("coalesce(l2 = 0 or l % l2 = 1, false)", "case when l2 <> 0 then l / l2 end"),
     *("cast(1.5 as float)", "cast(null as string)", "try_cast(b as tinyint)"),
 )
 
@@ -163,6 +166,11 @@ def rows() -> pa.RecordBatch:
 ROWS: Final = rows()
 
 
+def count_of(sql: str) -> int:
+    """Rows that an expression is evaluated for: without a second column they repeat."""
+    return _COUNT if re.search(r"[a-z]2\b", sql) else 30
+
+
 def evaluated(sql: str) -> tuple[pa.DataType, dict[int, Any]]:
     """The type of an expression, and its values by row; rows that fail are left out."""
     query = translate(parse(f"select {sql} as x from input"), ROWS.schema, "rows")
@@ -179,8 +187,7 @@ def evaluated(sql: str) -> tuple[pa.DataType, dict[int, Any]]:
             return
         found.update(enumerate(values, start))
 
-    # Without a second column the values repeat.
-    evaluate(0, _COUNT if re.search(r"[a-z]2\b", sql) else 30)
+    evaluate(0, count_of(sql))
     return made.schema.field(0).type, found
 
 
@@ -240,8 +247,7 @@ def test_what_fails_fails_in_spark(
 ) -> None:
     taken = set()
     for sql, (_, values) in ours.items():
-        most = _COUNT if re.search(r"[a-z]2\b", sql) else 30
-        failed = sorted(set(range(most)) - values.keys())
+        failed = sorted(set(range(count_of(sql))) - values.keys())
         for row in failed[:: max(1, len(failed) // 4)]:
             try:
                 odd.sql(f"select {sql} as x from odd where n = {row}").collect()
@@ -270,6 +276,24 @@ def test_some_expressions_have_the_values_of_spark(odd: SparkSession) -> None:
     for number, values in enumerate(by_sql.values()):
         theirs = found.column(f"x{number}").to_pylist()
         assert repr([theirs[row] for row in values]) == repr(list(values.values()))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "l2 <> 0 and 7 / l2 > 1",
+        "coalesce(l2, 0) = 0 or 7 / l2 > 1",
+        "l2 is not null and l2 <> 0 and 7 % l2 > 1",
+        "case when l2 <> 0 then 7 / l2 end",
+        "if(l2 = 0, null, 7 / l2)",
+        "s rlike '^[0-9]{2}' and length(s) = 2 and cast(s as int) > 7",
+        "coalesce(l = 7 and l + 1 = 8, false)",
+    ],
+)
+def test_what_a_condition_leaves_out_does_not_fail(sql: str) -> None:
+    query = translate(parse(f"select {sql} as x from input"), ROWS.schema, "rows")
+    found = RowQuery(ROWS.schema, sql=query).apply(ROWS)
+    assert found.num_rows == _COUNT
 
 
 SCHEMA: Final = pa.schema(
