@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
-from streamfactory.engines.common_sql.tokens import Token, refused, tokens
+from streamfactory.engines.common_sql.functions import FUNCTIONS
+from streamfactory.engines.common_sql.tokens import REMEDY, Token, refused, tokens
+from streamfactory.wiring.core.nearest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -322,6 +324,11 @@ class Parser:
             return Literal(first.line, kind, self._next().text)
         name = self._name("a value")
         if first.kind == "word" and self._accept("("):
+            if name.lower() not in FUNCTIONS:
+                near = nearest(name.lower(), FUNCTIONS)
+                msg = f"the function {name} is not in the common part"
+                hint = REMEDY if near is None else f"did you mean {near}?"
+                raise refused(msg, first.line, hint)
             arguments = list[Node]()
             if not self._accept(")"):
                 arguments.append(self._expression())

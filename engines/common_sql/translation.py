@@ -163,13 +163,7 @@ class _Scope:
         if isinstance(node, Case):
             return self._case(node)
         if isinstance(node, Call):
-            known = FUNCTIONS.get(node.name)
-            if known is None:
-                near = nearest(node.name, FUNCTIONS)
-                what = f"the function {node.name} is not in the common part"
-                if near is None:
-                    raise refused(what, node.line)
-                raise refused(what, node.line, f"did you mean {near}?")
+            known = FUNCTIONS[node.name]
             return known([self.value(one) for one in node.arguments], node.line)
         assert isinstance(node, Operation)
         return self._operation(node)
@@ -219,13 +213,16 @@ def _joined(word: str, conditions: list[str], nodes: tuple[Node, ...]) -> str:
     Spark does not evaluate those behind one that decides; DataFusion may, and a row
     that the first condition leaves out would fail in the second.
     """
-    plain = f"({f' {word} '.join(conditions)})"
     if not any(map(_may_fail, nodes[1:])):
-        return plain
-    # As numbers: of booleans DataFusion makes a plain condition again.
-    decides, number = ("false", 0) if word == "and" else ("true", 1)
-    earlier = (f"when {one} is {decides} then {number}" for one in conditions[:-1])
-    return f"(case {' '.join(earlier)} else cast({plain} as int) end = 1)"
+        return f"({f' {word} '.join(conditions)})"
+    # As numbers, all different: of others DataFusion makes a plain condition again.
+    decides, sign = ("false", -1) if word == "and" else ("true", 1)
+    pairs = [*enumerate(conditions, 1)]
+    found = [f"when {one} is {decides} then {sign * n}" for n, one in pairs]
+    found += [f"when {one} is null then null" for one in conditions[:-1]]
+    otherwise = "1" if word == "and" else "0"
+    last = f"case when {conditions[-1]} is null then null else {otherwise} end"
+    return f"(case {' '.join(found)} else {last} end > 0)"
 
 
 def _may_fail(node: Node) -> bool:

@@ -160,6 +160,7 @@ class _Reader(Tables):
             hook=hook,
             pipeline=pipeline,
             problems=problems,
+            places={key.lower(): self._at(f"/{key}") for key in self._body},
             engine=options.get("engine", SPARK),
         )
 

@@ -357,7 +357,7 @@ def test_what_needs_spark_is_refused_with_its_line(
     draft = read_pipeline(made(folder, text, **options))
     problems = [str(one) for one in check_draft(draft) if one.level == "error"]
     assert any(cause in one for one in problems), problems
-    assert all(f"{draft.origin}" in one for one in problems)
+    assert all(f"[{draft.origin}:" in one for one in problems), problems
 
 
 def test_columns_that_only_the_stream_knows_are_checked_before_the_start(

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 MET: Final = "__met_{}"
 """Columns that tell whether a row fulfils an expectation, by its number."""
+_TOP: Final = ("trigger", "output.mode", "idle.stop.rounds", "spark")
 _SPARK: Final = 'remove engine = "datafusion" to run it on Spark'
 
 
@@ -223,18 +224,20 @@ def _wider_pipeline(draft: Draft) -> Iterator[Problem]:
     pipeline = draft.pipeline
     if pipeline is None:
         return
+    at = {key: draft.places.get(key, draft.origin) for key in _TOP}
     if pipeline.trigger.millis:
         what = "is a period: here rows are committed as they come, by the options "
         what += "realtime.segment.flush.threshold.* of the first sink"
         hint = f"set available-now or back-to-back, or {_SPARK}"
-        yield Problem("trigger", what, draft.origin, hint)
+        yield Problem("trigger", what, at["trigger"], hint)
     if pipeline.mode != "append":
-        yield _wider("output.mode", pipeline.mode, draft.origin)
+        yield _wider("output.mode", pipeline.mode, at["output.mode"])
     if pipeline.idle_rounds is not None:
-        yield Problem("idle.stop.rounds", "there are no rounds", draft.origin, _SPARK)
+        where = at["idle.stop.rounds"]
+        yield Problem("idle.stop.rounds", "there are no rounds", where, _SPARK)
     if pipeline.spark:
         what, hint = "no Spark runs that it would set", f"remove it, or {_SPARK}"
-        yield Problem("spark", what, draft.origin, hint)
+        yield Problem("spark", what, at["spark"], hint)
 
 
 def _wider(key: str, what: str, origin: str) -> Problem:
