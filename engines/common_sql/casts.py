@@ -17,6 +17,7 @@ from streamfactory.engines.common_sql.values import (
     TEXT,
     TYPES,
     Value,
+    checked,
     converted,
     is_float,
     is_integer,
@@ -77,7 +78,7 @@ def _cast(value: Value, kind: pa.DataType, *, safe: bool) -> str | None:
     if is_integer(source) or source == BOOLEAN:
         return _of_integer(value, kind, safe=safe)
     if is_float(source) and not safe and (is_integer(kind) or is_float(kind)):
-        return converted(value.sql, kind)
+        return checked(value.sql, kind)
     if source == DATE and kind == TEXT:
         # Years of other than four digits have signs of their own in Spark.
         plain = f"date_part('year', {value.sql}) between 0 and 9999"
@@ -90,7 +91,7 @@ def _of_integer(value: Value, kind: pa.DataType, *, safe: bool) -> str | None:
     if kind == BOOLEAN:
         return f"({value.sql} <> 0)"
     if is_integer(kind) or is_float(kind) or kind == TEXT:
-        return converted(value.sql, kind, safe=safe)
+        return checked(value.sql, kind, safe=safe)
     return None
 
 

@@ -16,6 +16,7 @@ from streamfactory.engines.common_sql.values import (
     TEXT,
     Value,
     at,
+    checked,
     common,
     converted,
     is_integer,
@@ -193,7 +194,7 @@ def _abs(given: Sequence[Value], line: int) -> Value:
         msg = f"abs of {one.shown}"
         raise refused(msg, line)
     wide = f"abs(cast({one.sql} as decimal(20,0)))"
-    return Value(converted(wide, one.type), one.type, line)
+    return Value(checked(wide, one.type), one.type, line)
 
 
 def _isnan(given: Sequence[Value], line: int) -> Value:

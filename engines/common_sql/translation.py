@@ -31,6 +31,7 @@ from streamfactory.engines.common_sql.values import (
     TIMESTAMP,
     Value,
     at,
+    checked,
     common,
     converted,
     is_float,
@@ -316,7 +317,7 @@ def _computed(name: str, values: list[Value], line: int) -> Value:
             msg = f"the negative of {one.shown}"
             raise refused(msg, line)
         wide = f"(cast(0 as decimal(20,0)) - cast({one.sql} as decimal(20,0)))"
-        return Value(converted(wide, one.type), one.type, line)
+        return Value(checked(wide, one.type), one.type, line)
     kind = common(values, f"{name!r}")
     if not is_integer(kind) and not is_float(kind):
         msg = f"{name!r} of {values[0].shown}"
@@ -335,7 +336,7 @@ def _computed(name: str, values: list[Value], line: int) -> Value:
         "bigint" if INTEGERS.index(kind) < INTEGERS.index(BIGINT) else "decimal(20,0)"
     )
     found = f"(cast({left} as {wide}) {name} cast({right} as {wide}))"
-    return Value(converted(found, kind), kind, line)
+    return Value(checked(found, kind), kind, line)
 
 
 def _divided(values: list[Value], line: int) -> Value:

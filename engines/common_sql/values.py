@@ -93,6 +93,15 @@ def converted(sql: str, kind: pa.DataType, *, safe: bool = False) -> str:
     return f"{word}({sql} as {_SQL.get(kind, NAMES.get(kind))})"
 
 
+def checked(sql: str, kind: pa.DataType, *, safe: bool = False) -> str:
+    """A cast that is evaluated, whatever its value is compared with.
+
+    DataFusion compares the value before a cast where it can: then one that is too large
+    for the type does not fail.
+    """
+    return f"greatest({converted(sql, kind, safe=safe)})"
+
+
 def common(values: list[Value], what: str) -> pa.DataType:
     """The type in which Spark compares values, or takes one of them.
 

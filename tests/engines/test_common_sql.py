@@ -143,6 +143,7 @@ EXPRESSIONS: Final = (
     *("l2 <> 0 and l / l2 > 1", "l2 = 0 or l / l2 > 1", "b and l > 7 and l + i2 > 0"),
     *("not (s is null or s = '' or cast(s as int) > 7)", "if(d2 = 0, d, d / d2)"),
     *("coalesce(l2 = 0 or l % l2 = 1, false)", "case when l2 <> 0 then l / l2 end"),
+    *("l + i2 > 0", "-l = 7", "cast(l as int) > 7", "try_cast(l as tinyint) = 1"),
     *("cast(1.5 as float)", "cast(null as string)", "try_cast(b as tinyint)"),
 )
 
@@ -294,6 +295,35 @@ def test_what_a_condition_leaves_out_does_not_fail(sql: str) -> None:
     query = translate(parse(f"select {sql} as x from input"), ROWS.schema, "rows")
     found = RowQuery(ROWS.schema, sql=query).apply(ROWS)
     assert found.num_rows == _COUNT
+
+
+@pytest.mark.parametrize(
+    ("sql", "fails"),
+    [
+        ("l + 1 > 7", 2**63 - 1),
+        ("l - 2 < 7", -(2**63)),
+        ("-l = 7", -(2**63)),
+        ("abs(l) > 7", -(2**63)),
+        ("cast(l as int) > 7", 2**31),
+        ("cast(l as tinyint) = 1", 2**31),
+        ("b is null and l > 7 and l + 1 > 7", 2**63 - 1),
+    ],
+)
+def test_what_is_too_large_fails_whatever_it_is_compared_with(
+    sql: str, fails: int
+) -> None:
+    rows = pa.RecordBatch.from_pydict({"l": [fails], "b": pa.array([None], pa.bool_())})
+    query = translate(parse(f"select {sql} as x from input"), rows.schema, "rows")
+    with pytest.raises(SchemaMismatch):
+        RowQuery(rows.schema, sql=query).apply(rows)
+
+
+def test_a_cast_that_is_null_is_so_whatever_it_is_compared_with() -> None:
+    rows = pa.RecordBatch.from_pydict({"l": [2**31]})
+    sql = "select try_cast(l as int) > 7 as x from input"
+    query = translate(parse(sql), rows.schema, "rows")
+    found = RowQuery(rows.schema, sql=query).apply(rows)
+    assert found.to_pylist() == [{"x": None}]
 
 
 SCHEMA: Final = pa.schema(
