@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from streamfactory.spark.pipelines.testing.running import Result
+    from streamfactory.spark.pipelines.testing.comparing import Result
     from streamfactory.spark.pipelines.testing.suites import Tested
 
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -24,7 +24,7 @@ from streamfactory.wiring.core.bounded import concurrently
 from streamfactory.wiring.core.defects import with_code
 from streamfactory.wiring.core.guard import looking_once
 from streamfactory.wiring.core.plain import plain, total
-from streamfactory.wiring.reading.lag import lag_text, waiting_of
+from streamfactory.wiring.reading.lag import lag_text, skipped_of, waiting_of
 
 if TYPE_CHECKING:
     import threading
@@ -201,4 +201,6 @@ def _remarks(lag: Document) -> str:
             word = one.remark.lstrip("0123456789 ")
             found[word] = found.get(word, 0) + 1
     texts = [f"{count(n, 'partition')} {word}" for word, n in found.items()]
-    return ", ".join(filter(None, [*texts, waiting_of(lag["partitions"])]))
+    partitions = lag["partitions"]
+    both = waiting_of(partitions), skipped_of(partitions)
+    return ", ".join(filter(None, [*texts, *both]))

@@ -106,11 +106,19 @@ def overrides_of(
     return overrides
 
 
-def copied_streams(function: C) -> C:
-    """FROM and TO with properties that replace theirs: ``source`` and ``sink``."""
+def copied_streams(function: C, *, or_pipeline: bool = False) -> C:
+    """FROM and TO with properties that replace theirs: ``source`` and ``sink``.
 
-    @click.argument("from_", metavar="FROM")
-    @click.argument("to", metavar="TO")
+    Args:
+        function: The command.
+        or_pipeline: Whether FROM alone is the ``pipeline`` instead, a file or a name.
+    """
+    name = "FROM|PIPELINE" if or_pipeline else "FROM"
+
+    @click.argument("from_", metavar=name)
+    @click.argument(
+        "to", metavar="[TO]" if or_pipeline else "TO", required=not or_pipeline
+    )
     @click.option(
         "--from-set",
         multiple=True,
@@ -129,11 +137,18 @@ def copied_streams(function: C) -> C:
     def command(
         *args: Any,
         from_: str,
-        to: str,
+        to: str | None,
         from_set: dict[str, str],
         to_set: dict[str, str],
         **options: Any,
     ) -> Any:
+        if to is None:
+            if from_set or to_set:
+                msg = "--from-set and --to-set need FROM and TO."
+                raise click.UsageError(msg)
+            return function(*args, source=None, sink=None, pipeline=from_, **options)
+        if or_pipeline:
+            options["pipeline"] = None
         source, sink = one_definition(from_, from_set), one_definition(to, to_set)
         return function(*args, source=source, sink=sink, **options)
 

@@ -12,7 +12,8 @@ from streamfactory.cli.parameters import class_paths_flag, json_flag
 from streamfactory.cli.results import count
 from streamfactory.cli.rows import Table
 from streamfactory.cli.status import Status
-from streamfactory.spark.pipelines.detection import pipeline_path
+from streamfactory.spark.pipelines.detection import pipeline_engine, pipeline_path
+from streamfactory.spark.pipelines.options import DATAFUSION
 from streamfactory.wiring.core.values import encode_base64, plain_members
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.cli.printing import Printer
-    from streamfactory.spark.pipelines.previewing import Sample
+    from streamfactory.spark.pipelines.sampling import Sample
 
 
 @click.command("preview")
@@ -44,16 +45,36 @@ def preview_command(
 
     Reads up to N rows of each source, from its start options or else the earliest, and
     shows them, and the rows of each step. Steps see these rows only. Nothing is
-    written, and no position is saved. Spark runs on this machine.
+    written, and no position is saved. Spark runs on this machine, unless the engine of
+    the pipeline is datafusion.
     """
+    path = Path(pipeline_path(pipeline))
+    if pipeline_engine(path) == DATAFUSION:
+        # Imported here: DataFusion, and Arrow.
+        from streamfactory.spark.pipelines.overriding import Overrides
+        from streamfactory.spark.pipelines.rowwise.previewing import preview_rowwise
+
+        over = Overrides(allow_class_paths=allow_class_paths)
+        samples = preview_rowwise(path, rows, over)
+    else:
+        samples = _by_spark(printer, path, rows, allowed=allow_class_paths)
+    document = [{"id": one.id, "rows": _plain(one.rows)} for one in samples]
+    printer.show({"ids": document}, _lines(samples))
+    return Status.FINE
+
+
+def _by_spark(
+    printer: Printer, path: Path, rows: int, *, allowed: bool
+) -> list[Sample]:
     # Imported here: they load Spark.
     from streamfactory.spark.pipelines.session import check_installed, spark_session
 
     check_installed()
-    from streamfactory.spark.pipelines.together import Overrides, Pipelines
+    from streamfactory.spark.pipelines.overriding import Overrides
+    from streamfactory.spark.pipelines.together import Pipelines
 
-    over = Overrides(allow_class_paths=allow_class_paths)
-    pipelines = Pipelines([Path(pipeline_path(pipeline))], over)
+    over = Overrides(allow_class_paths=allowed)
+    pipelines = Pipelines([path], over)
     pipelines.refuse()  # at once: Spark takes seconds to start
     printer.progress("starting Spark ...")
     with TemporaryDirectory(prefix="streamfactory-") as folder:
@@ -61,9 +82,7 @@ def preview_command(
         with spark_session("local[1]", settings, log=log, brief=True) as spark:
             samples = pipelines.preview(spark, rows)
     printer.progress("")
-    document = [{"id": one.id, "rows": _plain(one.rows)} for one in samples]
-    printer.show({"ids": document}, _lines(samples))
-    return Status.FINE
+    return samples
 
 
 def _plain(rows: pa.Table) -> list[Any]:

@@ -38,7 +38,8 @@ from streamfactory.cli.ui_endpoint import (
     ui_option,
     ui_settings_option,
 )
-from streamfactory.spark.pipelines.detection import pipeline_path
+from streamfactory.spark.pipelines.detection import pipeline_engine, pipeline_path
+from streamfactory.spark.pipelines.options import DATAFUSION, SPARK
 from streamfactory.spi import PermanentError, StreamError
 from streamfactory.wiring.controls.states import pipeline_job
 from streamfactory.wiring.core.plain import plain
@@ -48,8 +49,7 @@ if TYPE_CHECKING:
 
     from streamfactory.cli.printing import Printer
     from streamfactory.spark.pipelines.model import Draft
-    from streamfactory.spark.pipelines.progress import Batch
-    from streamfactory.spark.pipelines.running import Outcome
+    from streamfactory.spark.pipelines.outcomes import Batch, Outcome
 
 _PARTITIONS: Final = 4
 """Up to this number, a line shows the lag of each partition; else the sum."""
@@ -184,9 +184,10 @@ def run_command(
         try:
             outcomes = _outcomes(printer, files, over, master, spark_log, ship=ship)
         except PermanentError:
-            stack.pop_all()  # keep the log: the error names it
+            if spark_log.exists():
+                stack.pop_all()  # keep the log: the error names it
             raise
-        if any(one.failure is not None for one in outcomes):
+        if spark_log.exists() and any(one.failure is not None for one in outcomes):
             stack.pop_all()  # keep the log
             printer.note("note", f"Spark's log is {spark_log}")
     if any(one.failure is not None for one in outcomes):
@@ -219,12 +220,19 @@ def _outcomes(
     *,
     ship: bool,
 ) -> list[Outcome]:
-    """Start Spark, run the pipelines and print their progress and results."""
+    """Run the pipelines and print their progress and results."""
+    engines = {pipeline_engine(path) or SPARK for path in files}
+    if engines == {DATAFUSION}:
+        return _rowwise(printer, files, over)
+    if DATAFUSION in engines:
+        msg = "pipelines of two engines need a command each."
+        raise click.UsageError(msg)
     # Imported here: they load Spark.
     from streamfactory.spark.pipelines.session import check_installed, spark_session
 
     check_installed()
-    from streamfactory.spark.pipelines.together import Overrides, Pipelines
+    from streamfactory.spark.pipelines.overriding import Overrides
+    from streamfactory.spark.pipelines.together import Pipelines
 
     pipelines = Pipelines(files, Overrides(*over))
     if not pipelines.drafts:
@@ -248,11 +256,24 @@ def _outcomes(
         # Only here: PySpark installs a handler of SIGINT as it starts.
         stop = stack.enter_context(draining(patient=True))
         outcomes = pipelines.run(spark, stop, lines.show)
-        printer.progress("")
-        if printer.logs_json:
-            for one in outcomes:
-                _log_end(printer, one)
-        lines.end([_document(one) for one in outcomes])
+        lines.end(outcomes)
+    return outcomes
+
+
+def _rowwise(
+    printer: Printer,
+    files: Sequence[Path],
+    over: tuple[str | None, str | None, str | None, dict[str, str], bool],
+) -> list[Outcome]:
+    """The same without Spark."""
+    # Imported here: DataFusion, and Arrow.
+    from streamfactory.spark.pipelines.overriding import Overrides
+    from streamfactory.spark.pipelines.rowwise.running import run_rowwise
+
+    lines = _Lines(printer)
+    with draining() as stop:
+        outcomes = run_rowwise(files, Overrides(*over), stop, lines.show)
+        lines.end(outcomes)
     return outcomes
 
 
@@ -302,8 +323,13 @@ class _Lines:
             lag=batch.lag,
         )
 
-    def end(self, pipelines: list[dict[str, Any]]) -> None:
+    def end(self, outcomes: Sequence[Outcome]) -> None:
         """Show the results of all pipelines."""
+        self._printer.progress("")
+        if self._printer.logs_json:
+            for one in outcomes:
+                _log_end(self._printer, one)
+        pipelines = [_document(one) for one in outcomes]
         document = {"pipelines": pipelines}
         if self._json:
             click.echo(json.dumps(document, ensure_ascii=False))

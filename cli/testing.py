@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -19,9 +20,11 @@ from streamfactory.spark.pipelines.detection import pipeline_path
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from pyspark.sql import SparkSession
+
     from streamfactory.cli.printing import Printer
-    from streamfactory.spark.pipelines.testing.running import Result
-    from streamfactory.spark.pipelines.testing.suites import Tested
+    from streamfactory.spark.pipelines.testing.comparing import Result
+    from streamfactory.spark.pipelines.testing.suites import Suites, Tested
 
     Results = list[tuple[Tested, Result]]
 
@@ -55,25 +58,20 @@ def test_command(
 
     The tests of PIPELINE.toml are in PIPELINE.test.toml beside it. By default, those
     of all pipelines in the folder pipelines beside the catalogue. No stream is
-    contacted. Spark runs on this machine. The exit status is 1 if a test fails.
+    contacted. Spark runs on this machine, if a pipeline needs it. The exit status is 1
+    if a test fails.
     """
-    # Imported here: they load Spark.
-    from streamfactory.spark.pipelines.session import check_installed, spark_session
-
-    check_installed()
+    # Imported here: other commands need no Arrow.
     from streamfactory.spark.pipelines.testing.suites import Suites
 
     began = time.monotonic()
     suites = Suites(_files(pipelines), allow_class_paths=allow_class_paths)
-    printer.progress("starting Spark ...")
     results: Results = []
-    with TemporaryDirectory(prefix="streamfactory-") as folder:
-        log = Path(folder, "spark.log")
-        settings = suites.settings
-        with spark_session("local[2]", settings, log=log, brief=True) as spark:
-            for tested, result in suites.run(spark):
-                results.append((tested, result))
-                printer.progress(f"{tested.pipeline.name}: {result.case.name}")
+    with ExitStack() as stack:
+        spark = _spark(printer, suites, stack) if suites.need_spark else None
+        for tested, result in suites.run(spark):
+            results.append((tested, result))
+            printer.progress(f"{tested.pipeline.name}: {result.case.name}")
     printer.progress("")
     if junit is not None:
         write_junit(junit, results)
@@ -92,6 +90,19 @@ def test_command(
     if updates:  # what was written passes now
         failed = [one for one in failed if one.failure is not None]
     return Status.FAILED if failed else Status.FINE
+
+
+def _spark(printer: Printer, suites: Suites, stack: ExitStack) -> SparkSession:
+    """A Spark on this machine, until the stack is closed."""
+    # Imported here: it loads Spark.
+    from streamfactory.spark.pipelines.session import check_installed, spark_session
+
+    check_installed()
+    printer.progress("starting Spark ...")
+    folder = stack.enter_context(TemporaryDirectory(prefix="streamfactory-"))
+    log, settings = Path(folder, "spark.log"), suites.settings
+    started = spark_session("local[2]", settings, log=log, brief=True)
+    return stack.enter_context(started)
 
 
 def _files(targets: Sequence[str]) -> list[Path]:

@@ -18,6 +18,7 @@ from streamfactory.cli.results import count, table
 from streamfactory.cli.status import Status, UsageMistake
 from streamfactory.cli.wording import problem_as_options
 from streamfactory.spark.pipelines.detection import is_pipeline
+from streamfactory.spark.pipelines.options import SPARK
 from streamfactory.spi import ConfigError, Problem, StreamError, UnknownStream
 from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.config.configure import inspect
@@ -172,19 +173,32 @@ def _pipeline_findings(
     ]
     with ExitStack() as stack:
         session, unread = None, "its SQL was not read: --no-spark"
-        if spark:
+        if spark and any(draft.engine == SPARK for draft in drafts):
             try:
                 session = stack.enter_context(_spark(stack))
             except StreamError as error:
                 unread = f"its SQL was not read: {error.what}"
         for draft in drafts:
             problems = check_draft(draft)
-            if session is None:
+            if draft.engine != SPARK:
+                problems += _unchecked_columns(draft)
+            elif session is None:
                 problems.append(Problem("sql", unread, draft.origin, level="warning"))
             else:
                 sound = not any(one.level == "error" for one in problems)
                 problems += _read_sql(session, draft, sound=sound)
             yield _document(draft.name, draft.origin, "pipeline", problems)
+
+
+def _unchecked_columns(draft: Draft) -> Iterator[Problem]:
+    """That columns were not checked, of a pipeline without Spark."""
+    from streamfactory.spark.pipelines.deadletters import declares
+
+    pipeline = draft.pipeline
+    if pipeline is not None and not declares(pipeline.sources[0].stream):
+        what = "columns were not checked: the source declares no schema"
+        hint = "`streamfactory run` asks the stream"
+        yield Problem("sql", what, draft.origin, hint, level="warning")
 
 
 def _spark(stack: ExitStack) -> AbstractContextManager[SparkSession]:

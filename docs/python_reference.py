@@ -41,6 +41,7 @@ ENTRIES: Final = {
     ],
     "Whole jobs": [
         _Entry("streamfactory.copy", "transfer.jobs", "copy"),
+        _Entry("streamfactory.backfill", "transfer.jobs", "backfill"),
         _Entry("streamfactory.publish", "transfer.jobs", "publish"),
         _Entry("streamfactory.export", "transfer.jobs", "export"),
         _Entry(

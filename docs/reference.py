@@ -7,7 +7,8 @@ support table from the last proof of each built-in, which ``support/`` keeps, th
 of versions from the recorded runs of ``make matrix``, which ``versions.json`` keeps,
 tables of speed from ``benchmarks.json``, which ``make bench`` writes, the calls between
 streams and backends from calls that are recorded (``frames.py``), the table of
-conversions from the rules that convert rows (``conversion_reference.py``).
+conversions from the rules that convert rows (``conversion_reference.py``), the SQL of
+pipelines without Java from both ways to evaluate it (``common_sql_reference.py``).
 
     python docs/reference.py          write
     python docs/reference.py --prove [TYPE ...]
@@ -34,6 +35,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 import pictures
+from common_sql_reference import differences, functions
 from contract_reference import contract
 from conversion_reference import conversions
 from error_reference import error_sections
@@ -467,6 +469,8 @@ _GENERATORS: Final[Mapping[str, Callable[[], str]]] = {
     **tables(),
     "metric-labels": _metric_labels,
     "statuses": _statuses,
+    "common-sql-functions": functions,
+    "common-sql-differences": differences,
     "pipeline-options": lambda: _table(option_rows(PIPELINE_OPTIONS)),
     "pipeline-source": lambda: _table(option_rows(SOURCE_OPTIONS)),
     "pipeline-lookups": lambda: _table(option_rows(LOOKUP_OPTIONS)),

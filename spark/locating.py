@@ -16,6 +16,7 @@ from streamfactory.spark.checkpoints import (
     read_query,
     read_record,
 )
+from streamfactory.spark.checkpoints.copied import is_copied, position_store
 from streamfactory.spark.pipelines.detection import pipeline_path
 from streamfactory.spi import (
     Checkpoint,
@@ -33,6 +34,7 @@ from streamfactory.wiring.reading.source import Source
 from streamfactory.wiring.streams.checkpoints import (
     FileCheckpointStore,
     has_checkpoints,
+    merged,
 )
 from streamfactory.wiring.topics.admin import open_admin
 
@@ -69,8 +71,12 @@ class Located:
             Unsupported: misuse; it is one of groups.
         """
         if self.query is None:
-            msg = f"{self.folder} has checkpoints of groups, which have no batches"
-            raise Unsupported(msg, remedy="use `checkpoint show` or `lag`")
+            whose, remedy = "groups", "use `checkpoint show` or `lag`"
+            if self.record is not None:
+                whose = "a pipeline without Spark"
+                remedy += ", and `run --reset` to begin elsewhere"
+            msg = f"{self.folder} has checkpoints of {whose}, which have no batches"
+            raise Unsupported(msg, remedy=remedy)
         return self.query
 
     def positions(self) -> tuple[Position, ...]:
@@ -82,7 +88,13 @@ class Located:
             Unsupported: misuse; it is one of groups.
             PositionRefused: permanent; no batch was planned.
         """
-        found = self.asked().positions() or self.moved_to()
+        if self.record is not None and self.groups is not None:
+            found: tuple[Position, ...] | None = tuple(
+                merged(instances) for instances in self.groups.values()
+            )
+            found = found or self.moved_to()
+        else:
+            found = self.asked().positions() or self.moved_to()
         if found is None:
             msg = f"{self.folder}: no batch was planned, so there is no position"
             raise PositionRefused(msg, remedy="`checkpoint next` shows where it starts")
@@ -166,7 +178,7 @@ def locate(
             msg = f"{folder} has the source {missing[0]!r}, and {path} has not"
             raise PositionRefused(msg, remedy="keep the ids of sources")
         own = tuple(by_id[one] for one in ids)
-    if not located.asked().planned:
+    if located.groups is None and not located.asked().planned:
         pairs = zip(own, record.start, strict=False)
         own = tuple(one.with_overrides(start) for one, start in pairs)
     return replace(located, definitions=own)
@@ -225,6 +237,10 @@ def _look(place: Place) -> Located:
     record = read_record(place)
     if record is not None:
         generation = place.child(str(record.generation))
+        if is_copied(generation):
+            store = position_store(generation)
+            saved = {name: store.load(name) for name in store.groups()}
+            return Located(place.text, record, groups=saved)
         begun = is_query_checkpoint(generation)
         if record.begun and not begun:
             msg = f"the checkpoint in {generation.text} is missing or empty"

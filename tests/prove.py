@@ -73,6 +73,7 @@ PATHS: Mapping[str, tuple[str, str]] = {
     ),
     "shm": ("rings in shared memory, their writers and readers", "tests.shm.proving"),
     "zeromq": ("zeromq's senders and readers", "tests.zeromq.proving"),
+    "rowwise": ("pipelines without Spark", "tests.pipelines.rowwise_proving"),
     "fresh": ("copies that skip, and their backfills", "tests.transfer.fresh_proving"),
     "dead-letters": ("copies with dead letters", "tests.decoding.proving"),
     "distributions": ("distributions of NATS and Redis", "tests.distributions.proving"),

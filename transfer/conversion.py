@@ -39,6 +39,15 @@ class Conversion(Protocol):
     def apply(self, batch: MessageBatch) -> Converted:
         """Convert a batch that has rows."""
 
+    @property
+    def due(self) -> bool:
+        """Whether what it writes beside the sink is to be committed now."""
+        return False
+
+    def commit(self, position: Position) -> None:
+        """Commit what it writes beside the sink, which commits the position next."""
+        del position
+
     def close(self) -> None:
         """Close, at the end of the pass."""
 

@@ -28,6 +28,7 @@ from streamfactory.transfer.conversion import route_between
 from streamfactory.transfer.positions import CopyPositions
 from streamfactory.transfer.skipping import Skipping
 from streamfactory.wiring.config.guarantees import check_guarantee
+from streamfactory.wiring.controls.states import copy_job, pipeline_job
 from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.core.throttle import Throttle
@@ -49,7 +50,7 @@ from streamfactory.wiring.writing.epochs import Epochs
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -115,6 +116,10 @@ class Copy(Closing):
         backfill: Creates what reads the source, from a position on, instead of a
             rotation of its partitions: then nothing is skipped, and progress is not
             published.
+        beside: Other sinks, which the conversion writes; closed with the copy.
+        default: Where it begins without a start option: ``earliest`` or ``latest``.
+        on_commit: Called with the number of each epoch and its position, after the
+            commit.
 
     Raises:
         GuaranteeRefused: config; ``guarantee`` of either end is stronger.
@@ -134,6 +139,9 @@ class Copy(Closing):
         query: RowQuery | None = None,
         control: Control | None = None,
         backfill: Callable[[Position | None], SkippedRanges] | None = None,
+        beside: Sequence[Sink] = (),
+        default: str = "earliest",
+        on_commit: Callable[[int, Position], None] | None = None,
     ) -> None:
         self.writer_id = writer_id
         self.created = False
@@ -142,6 +150,9 @@ class Copy(Closing):
         self._sink = sink
         self._positions = CopyPositions(sink, writer_id, checkpoints)
         self._letters = letters
+        self._beside = beside
+        self._default = default
+        self._on_commit = on_commit
         self._convert = convert or (
             lambda _: route_between(source, sink, carried=carried, query=query)
         )
@@ -152,8 +163,18 @@ class Copy(Closing):
         self._paused: Pause | None = None
         """Why it waits, or did not begin."""
         self._diversion: Diversion | None = None
+        self._route: Conversion | None = None
+        """Of this pass."""
         self._backfill = backfill
-        self._skipping = None if backfill else Skipping(source, sink, writer_id)
+        self._kind, self._name = "copy", writer_id
+        """In reports of batches."""
+        job = copy_job(writer_id)
+        if control is not None and control.job.startswith(pipeline_job("")):
+            job = control.job
+            self._kind, _, self._name = job.partition("/")
+        self._skipping = None
+        if backfill is None:
+            self._skipping = Skipping(source, sink, writer_id, job)
         self._progress = None if backfill else ProgressGroup(source)
         self._acknowledger = Acknowledger(source)
         self._committed = False
@@ -233,15 +254,16 @@ class Copy(Closing):
         with ExitStack() as last:
             last.callback(self._sink.close)
             last.callback(self._source.close)
-            if self._letters is not None:
-                last.callback(self._letters.close)
+            for one in (*self._beside, self._letters):
+                if one is not None:
+                    last.callback(one.close)
             last.callback(self._positions.close)
 
     def _pass(
         self, stop: threading.Event, *, follow: bool, on_progress: Callable[[int], None]
     ) -> Copied:
         with ExitStack() as stack:
-            route = self._convert(self._source.schema)
+            self._route = route = self._convert(self._source.schema)
             stack.callback(route.close)
             epochs = Epochs(
                 self._sink,
@@ -296,7 +318,7 @@ class Copy(Closing):
         if self._backfill is not None:
             return self._backfill(self._position)
         rotation = read_from(
-            self._source, start=self._position, default="earliest", follow=follow
+            self._source, start=self._position, default=self._default, follow=follow
         )
         if self._skipping is not None:
             self._skipping.begin(rotation.position)
@@ -354,7 +376,7 @@ class Copy(Closing):
             if batch is not None:
                 self._take(epochs, route, batch)
             diversion = self._diversion
-            late = diversion is not None and diversion.due
+            late = route.due or (diversion is not None and diversion.due)
             if late or (epochs.begun and epochs.due):
                 self._settle(epochs, rotation)
             on_progress(self._rows + epochs.pending)
@@ -418,6 +440,9 @@ class Copy(Closing):
             before = self._diversion.rows
             self._diversion.commit(position)
             self._dead += self._diversion.rows - before
+        assert self._route is not None
+        self._route.commit(position)
+        epoch = epochs.epoch
         if rows or self._positions.remembered:
             with self._reported(epochs, position):
                 epochs.commit(position)
@@ -426,6 +451,8 @@ class Copy(Closing):
         self._positions.save(position)
         self._position = position
         self._publish(position)
+        if self._on_commit is not None:
+            self._on_commit(epoch, position)
         if rows:
             self._committed = True
         if self._committed:
@@ -440,8 +467,8 @@ class Copy(Closing):
             return
         now = time.time()
         batch = FinishedBatch(
-            "copy",
-            self.writer_id,
+            self._kind,
+            self._name,
             min(now, self._began or now),
             now,
             now,
@@ -472,14 +499,15 @@ class Copy(Closing):
 
     def _promise(self) -> Verdict:
         source, sink = self._source, self._sink
-        parts = [source.guarantee, sink.guarantee(writer_id=self.writer_id)]
-        if self._letters is not None:
-            parts.append(self._letters.guarantee(writer_id=self.writer_id))
+        sinks = (sink, *self._beside, self._letters)
+        found = (one.guarantee(writer_id=self.writer_id) for one in sinks if one)
+        parts = [source.guarantee, *found]
         verdict = combine(*parts)
         if not self._positions.stored:
             reason = "the position is not stored, so a new run copies all rows again"
             verdict = combine(verdict, Verdict(Guarantee.AT_LEAST_ONCE, (reason,)))
-        return check_guarantee("copy", verdict, [source.config, sink.config])
+        configs = [one.config for one in (source, *sinks) if one]
+        return check_guarantee("copy", verdict, configs)
 
 
 @contextmanager

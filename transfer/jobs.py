@@ -102,6 +102,73 @@ def copy(
         return opened.run(stop or threading.Event(), follow=follow, on_progress=report)
 
 
+@takes(sql=TEXT, where=TEXT, writer_id=TEXT, stop=EVENT)
+def backfill(
+    source: StreamLike,
+    sink: StreamLike,
+    *,
+    sql: str | None = None,
+    where: str | None = None,
+    source_options: Mapping[str, object] | None = None,
+    sink_options: Mapping[str, object] | None = None,
+    writer_id: str | None = None,
+    stop: threading.Event | None = None,
+    allow_class_paths: bool = False,
+    plugins: PluginManager | None = None,
+) -> Copied:
+    """Copy what a copy has skipped; exported as ``streamfactory.backfill``.
+
+    The copy skips to be on time, by the options ``fresh.within.millis`` and
+    ``fresh.within.rows`` of its source. This takes its arguments, and writes each
+    skipped row once, while the copy runs or later. Called again, it continues. Of two
+    at once the earlier one is fenced.
+
+    Args:
+        source: The source of the copy.
+        sink: Its sink.
+        sql: Its query.
+        where: Its condition.
+        source_options: Properties that replace those of the source.
+        sink_options: Properties that replace those of the sink.
+        writer_id: The writer id of the copy, if it was given one.
+        stop: When set, the open epoch is committed and the call returns.
+        allow_class_paths: Whether the configurations may name Python objects.
+        plugins: Finds types; by default those of the process.
+
+    Returns:
+        Rows, epochs, the position reached, and losses: ranges that the source no
+        longer has.
+
+    Raises:
+        MisuseError: misuse; no copy has committed as this writer; or as `copy`.
+        WriterFenced: permanent; another backfill has begun.
+        ConfigError: config; with all problems of one end.
+        StreamError: Raised by either end; earlier rows are committed.
+
+    Example:
+        >>> import streamfactory
+        >>> streamfactory.backfill("clicks", "archive").rows  # doctest: +SKIP
+        40
+    """
+    with (
+        open_copy(
+            source,
+            sink,
+            sql=sql,
+            where=where,
+            source_options=source_options,
+            sink_options=sink_options,
+            writer_id=writer_id,
+            create=False,
+            backfill=True,
+            allow_class_paths=allow_class_paths,
+            plugins=plugins,
+        ) as opened,
+        progress_bar(opened.writer_id) as report,
+    ):
+        return opened.run(stop or threading.Event(), on_progress=report)
+
+
 @takes(letters=TEXT, to=TEXT, of=TEXT, writer_id=TEXT, stop=EVENT)
 def replay_dead_letters(
     letters: str,

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from streamfactory.conversion.conform import conform
 from streamfactory.spi import CorruptData, Partition, envelope_schema, headers_type
-from streamfactory.transfer.conversion import Converted
+from streamfactory.transfer.conversion import Conversion, Converted
 from streamfactory.transfer.ledger import Ledger, offsets_of, untagged
 from streamfactory.wiring.decoding.deadletters import (
     DEAD_LETTER_SCHEMA,
@@ -85,7 +85,7 @@ class Due:
 
 
 @final
-class Messages:
+class Messages(Conversion):
     """Converts dead letters to the original messages, with key, headers and timestamp.
 
     Args:
@@ -125,7 +125,7 @@ class Messages:
 
 
 @final
-class Rows:
+class Rows(Conversion):
     """Decodes dead letters again to rows.
 
     Args:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.spi import ConfigError, MisuseError, Position, Sample
-from streamfactory.wiring.controls.states import copy_job
 from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.metrics import vocabulary as v
 from streamfactory.wiring.metrics.registry import registry
@@ -90,13 +89,14 @@ class Skipping:
         source: The source of the copy, with the options ``fresh.*``.
         sink: The sink.
         writer_id: Writer id of the copy.
+        job: Its name as a job, in metrics.
 
     Raises:
         ConfigError: config; rows are to be skipped, and the sink stores no position,
             or the source cannot be read again.
     """
 
-    def __init__(self, source: Source, sink: Sink, writer_id: str) -> None:
+    def __init__(self, source: Source, sink: Sink, writer_id: str, job: str) -> None:
         self.ranges: list[Skipped] = []
         """What this run has skipped."""
         self._sink = sink
@@ -104,7 +104,7 @@ class Skipping:
         self._clock = source.clock
         self._name = source.config.name
         self._freshness = Freshness(source)
-        self._tally = _Tally(copy_job(writer_id))
+        self._tally = _Tally(job)
         if self._freshness.asked:
             _check(source, sink)
         registry.track(self, self._tally)

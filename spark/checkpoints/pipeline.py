@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self, final
 
+from streamfactory.spark.checkpoints.copied import is_copied, saved_position
 from streamfactory.spark.checkpoints.places import Place
 from streamfactory.spark.checkpoints.reading import is_query_checkpoint, read_query
 from streamfactory.spark.checkpoints.record import (
@@ -69,6 +70,7 @@ class PipelineCheckpoint:
         *,
         reset: str | None = None,
         ignore: str | None = None,
+        copied: bool = False,
     ) -> Self:
         """Decide where a run starts, and save the decision.
 
@@ -82,6 +84,7 @@ class PipelineCheckpoint:
                 new ``reset`` names offsets or a time.
             reset: Value of ``--reset``.
             ignore: Value of ``--ignore-checkpoint``.
+            copied: Whether the pipeline runs without Spark.
 
         Raises:
             PositionRefused: permanent; the folder belongs to another pipeline or other
@@ -97,7 +100,7 @@ class PipelineCheckpoint:
         _check_folder(place, pipeline, record)
         memory, planned = None, False
         if record is not None:
-            memory, planned = _earlier_runs(place, record, sources)
+            memory, planned = _earlier_runs(place, record, sources, copied=copied)
         resolution = resolve(memory, wanted, label)
         why = resolution.why
         if record is None or resolution.new_generation:
@@ -172,7 +175,7 @@ def _generations(names: Sequence[str]) -> list[int]:
 
 
 def _earlier_runs(
-    place: Place, record: Record, sources: Mapping[str, Source]
+    place: Place, record: Record, sources: Mapping[str, Source], *, copied: bool
 ) -> tuple[Memory, bool]:
     """The state of earlier runs, and whether they have planned a batch.
 
@@ -181,6 +184,7 @@ def _earlier_runs(
     refusal, planned = None, False
     try:
         _check_sources(place, record, sources)
+        _check_engine(place, record, copied=copied)
         planned = _check_reached(place, record, list(sources.values()))
     except PositionRefused as error:
         refusal = error
@@ -256,9 +260,25 @@ def _check_sources(place: Place, record: Record, sources: Mapping[str, Source]) 
             raise PositionRefused(msg, remedy=remedy)
 
 
+def _check_engine(place: Place, record: Record, *, copied: bool) -> None:
+    """Refuse a generation of the other engine, whose sinks have its rows."""
+    generation = place.child(str(record.generation))
+    if is_query_checkpoint(generation) if copied else is_copied(generation):
+        engine = "spark" if copied else "datafusion"
+        msg = f"{generation.text} was written by the engine {engine}, which has an "
+        msg += "identity of its own in the sinks"
+        remedy = f'set engine = "{engine}"; or begin again with --reset'
+        raise PositionRefused(msg, remedy=remedy)
+
+
 def _check_reached(place: Place, record: Record, sources: Sequence[Source]) -> bool:
     """Whether a batch is planned; refuses a position that cannot be continued."""
     generation = place.child(str(record.generation))
+    saved = saved_position(generation)
+    if saved is not None:
+        for source in sources:
+            source.metadata.check_position(saved, generation.text)
+        return True
     query = read_query(generation) if is_query_checkpoint(generation) else None
     if query is None or not query.planned:
         if record.begun:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import product
 from typing import TYPE_CHECKING
 
 from streamfactory.spark.checkpoints import Place
-from streamfactory.spark.pipelines.deadletters import check_policy, stream_of
+from streamfactory.spark.pipelines.deadletters import (
+    check_policy,
+    declared_schema,
+    stream_of,
+)
 from streamfactory.spark.pipelines.hooks import hook_of
+from streamfactory.spark.pipelines.options import DATAFUSION, SPARK
+from streamfactory.spark.pipelines.problems import errors
 from streamfactory.spark.pipelines.table_guarantees import table_guarantee
 from streamfactory.spi import ConfigError, PositionRefused, Problem, Role, StreamError
 from streamfactory.spi.claims import combine
@@ -18,6 +25,7 @@ from streamfactory.wiring.config.guarantees import (
     offline_verdict,
     path_problem,
 )
+from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.config.settled import settle
 from streamfactory.wiring.microbatch import check_shared, check_stream
 from streamfactory.wiring.plugins.manager import default_manager
@@ -25,7 +33,7 @@ from streamfactory.wiring.reading.source import Source
 from streamfactory.wiring.writing.cycles import same_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from streamfactory.spark.pipelines.model import (
         Draft,
@@ -50,6 +58,8 @@ def check_draft(draft: Draft) -> list[Problem]:
             problems += inspect(stream, default_manager(), use="spark").problems
     if draft.hook is not None:
         problems += _hook_problems(draft.hook)
+    if draft.engine == DATAFUSION:
+        problems += _rowwise_problems(draft)
     pipeline = draft.pipeline
     if pipeline is None:
         return problems
@@ -70,10 +80,22 @@ def check_draft(draft: Draft) -> list[Problem]:
     policy = check_policy(pipeline)
     if policy is not None:
         problems.append(policy)
-    elif not errors(problems):
+    elif not errors(problems) and pipeline.engine == SPARK:
         for source in pipeline.sources:
             problems += _source_problems(source.stream, found[source.id])
     return problems
+
+
+def _rowwise_problems(draft: Draft) -> list[Problem]:
+    """What a pipeline without Spark cannot have."""
+    from streamfactory.spark.pipelines.rowwise.planning import check_rowwise
+
+    schema = None
+    if draft.pipeline is not None:
+        with suppress(StreamError):  # a problem of the stream, which is reported
+            definition = draft.pipeline.sources[0].stream
+            schema = declared_schema(load(definition, "spark", quiet=True))
+    return check_rowwise(draft, schema)
 
 
 def pipeline_verdict(pipeline: Pipeline) -> Verdict:
@@ -93,23 +115,6 @@ def pipeline_verdict(pipeline: Pipeline) -> Verdict:
         configured = settle(found, default_manager(), reads=role is not Role.WRITE)
         verdicts.append(offline_verdict(configured.config, configured.backend, role))
     return combine(*verdicts, *map(table_guarantee, pipeline.tables))
-
-
-def refuse(problems: Sequence[Problem], origin: str) -> None:
-    """Raise if there are errors.
-
-    Raises:
-        ConfigError: config; with all of them.
-    """
-    found = errors(problems)
-    if found:
-        msg = f"{len(found)} problem{'s' * (len(found) > 1)} in {origin}"
-        raise ConfigError(msg, problems=found)
-
-
-def errors(problems: Iterable[Problem]) -> list[Problem]:
-    """The problems that prevent a run."""
-    return [one for one in problems if one.level == "error"]
 
 
 def _end_problems(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from streamfactory.spark.checkpoints import SinkCommit
-    from streamfactory.spark.pipelines.progress import Batch
+    from streamfactory.spark.pipelines.outcomes import Batch
     from streamfactory.spi import Metric
 
 _COUNTERS: Final = (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from streamfactory.spark.deadletters import dead_letter_expressions
-from streamfactory.spi import ConfigError, Problem, envelope_schema
+from streamfactory.spi import ConfigError, Problem, StreamError, envelope_schema
 from streamfactory.spi.arrowjson import parse_schema
 from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.decoding.deadletters import EVIDENCE
@@ -96,6 +96,20 @@ def declared_inflow(stream: StreamDefinition) -> Inflow | None:
     from streamfactory.spark.types import spark_schema
 
     configured = load(stream, "spark")
+    schema = declared_schema(configured)
+    return None if schema is None else Inflow(configured, spark_schema(schema))
+
+
+def declares(stream: StreamDefinition) -> bool:
+    """Whether the configuration of a stream, if it is valid, declares its schema."""
+    try:
+        return declared_schema(load(stream, "spark", quiet=True)) is not None
+    except StreamError:
+        return True  # reported as a problem of the stream
+
+
+def declared_schema(configured: Configured) -> pa.Schema | None:
+    """Schema of the rows of a stream, if its configuration declares it."""
     config, decodes = configured.config, configured.decoder is not None
     text = config.get("schema")
     if text is None or "key.decoder.class.name" in config:
@@ -107,7 +121,7 @@ def declared_inflow(stream: StreamDefinition) -> Inflow | None:
         source = envelope_schema() if decodes else rows
         tombstones = config["includeTombstones"]
         fields += metadata_fields(source, headers=headers, tombstones=tombstones)
-    return Inflow(configured, spark_schema(pa.schema(fields)))
+    return pa.schema(fields)
 
 
 def _hidden(config: StreamConfig) -> tuple[str, ...]:

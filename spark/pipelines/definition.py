@@ -34,6 +34,7 @@ from streamfactory.spark.pipelines.options import (
     PIPELINE_OPTIONS,
     SINK_OPTIONS,
     SOURCE_OPTIONS,
+    SPARK,
     STEP_OPTIONS,
     TABLE_OPTIONS,
     Refresh,
@@ -146,6 +147,7 @@ class _Reader(Tables):
                 spark=spark,
                 tables=lake,
                 lookups=lookups,
+                engine=options["engine"],
             )
         return Draft(
             name=name,
@@ -158,6 +160,8 @@ class _Reader(Tables):
             hook=hook,
             pipeline=pipeline,
             problems=problems,
+            places={key.lower(): self._at(f"/{key}") for key in self._body},
+            engine=options.get("engine", SPARK),
         )
 
     # --- parts ------------------------------------------------------------------

@@ -38,6 +38,18 @@ def pipeline_path(target: str) -> str:
     return str(found) if is_pipeline(found) else target
 
 
+def pipeline_engine(path: Path) -> str:
+    """The engine that a pipeline's file names, in lower case; empty by default.
+
+    Of a file that cannot be read, too: whoever reads it next says why.
+    """
+    try:
+        body = read_toml(open_document(path))
+    except ConfigError:
+        return ""
+    return str(body.get("engine", "")).strip().lower()
+
+
 def is_pipeline(path: Path) -> bool:
     """Whether a file defines a pipeline instead of streams."""
     if path.suffix.lower() != ".toml" or not is_file(path):

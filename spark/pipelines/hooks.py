@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamfactory.spark.pipelines.model import Hook
-    from streamfactory.spark.pipelines.progress import Batch
+    from streamfactory.spark.pipelines.outcomes import Batch
 
 GROUP: Final = "streamfactory.pipeline_hooks"
 _SHOWN: Final = 500

@@ -178,6 +178,8 @@ class Pipeline:
     """Settings of the session."""
     tables: tuple[Table, ...] = ()
     lookups: tuple[Lookup, ...] = ()
+    engine: str = "spark"
+    """``spark`` or ``datafusion``."""
 
     @property
     def targets(self) -> tuple[Sink | Table, ...]:
@@ -212,3 +214,7 @@ class Draft:
     pipeline: Pipeline | None
     """None if there are problems."""
     problems: tuple[Problem, ...]
+    places: Mapping[str, str] = field(default_factory=dict)
+    """Where keys of the pipeline, and its tables, stand; keys in lower case."""
+    engine: str = "spark"
+    """``spark`` or ``datafusion``."""

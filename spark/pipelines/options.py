@@ -18,6 +18,8 @@ from streamfactory.spi import (
     choice,
 )
 
+SPARK: Final = "spark"
+DATAFUSION: Final = "datafusion"
 AVAILABLE_NOW: Final = "available-now"
 BACK_TO_BACK: Final = "back-to-back"
 ONCE: Final = "once"
@@ -123,6 +125,13 @@ PIPELINE_OPTIONS: Final = (
         "Folder or URL of the checkpoint, used by this pipeline only.",
         required=True,
         example="checkpoints/delays",
+    ),
+    Option(
+        "engine",
+        "What evaluates the steps: spark; or datafusion, without Java, for steps of "
+        "which each row stands for itself.",
+        choice(SPARK, DATAFUSION),
+        default=SPARK,
     ),
     Option(
         "trigger",

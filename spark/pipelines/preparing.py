@@ -11,10 +11,10 @@ from pyspark.errors import PySparkException
 
 from streamfactory.spark.checkpoints import PipelineCheckpoint
 from streamfactory.spark.failures import reason, words_of
-from streamfactory.spark.fanout import FORMAT
 from streamfactory.spark.pipelines.building import Building
-from streamfactory.spark.pipelines.checking import errors, refuse
 from streamfactory.spark.pipelines.hooks import hook_of
+from streamfactory.spark.pipelines.outcomes import Way
+from streamfactory.spark.pipelines.problems import errors, refuse
 from streamfactory.spark.pipelines.shaping import shape_of
 from streamfactory.spark.pipelines.sql import analyse, session_like
 from streamfactory.spark.pipelines.table_guarantees import table_guarantee
@@ -39,27 +39,11 @@ if TYPE_CHECKING:
 
     from streamfactory.spark.pipelines.deadletters import Inflow
     from streamfactory.spark.pipelines.model import Draft, Pipeline, Sink
-    from streamfactory.spark.pipelines.progress import Batch
+    from streamfactory.spark.pipelines.outcomes import Batch
     from streamfactory.spark.pipelines.sql import Analysis
     from streamfactory.spi import Verdict
     from streamfactory.wiring.config.settled import Configured
     from streamfactory.wiring.reading.source import Source
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """How the rows of a sink are written."""
-
-    sink: str
-    refused: str | None
-    """Why Spark's Parquet writer does not write them; None if it does."""
-    parquet: bool
-    """Whether the stream is configured for segments of Parquet."""
-
-    def __str__(self) -> str:
-        if self.refused is None:
-            return "Spark's Parquet writer"
-        return f"format({FORMAT!r}): {self.refused}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from streamfactory.spark.pipelines.functions import rows_of
 from streamfactory.spark.pipelines.lookups import Lookups
+from streamfactory.spark.pipelines.sampling import Sample, first_rows
 from streamfactory.spark.pipelines.sql import errors_of, session_like
-from streamfactory.wiring.streams.stream import open_stream
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from streamfactory.spark.pipelines.model import Pipeline, Source
+    from streamfactory.spark.pipelines.model import Pipeline
     from streamfactory.spark.pipelines.sql import Analysis
-
-_GOOD_ONLY: Final = {"decode.on.error": "skip"}
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """Some rows of one id."""
-
-    id: str
-    rows: pa.Table
 
 
 def preview(
@@ -51,7 +39,7 @@ def preview(
     session = session_like(spark)
     found = []
     for source in pipeline.sources:
-        first = _first(source, rows, dead_letters=pipeline.dead_letters is not None)
+        first = first_rows(source, rows, dead_letters=pipeline.dead_letters is not None)
         _view(session, source.id, first, analysis.schemas[source.id])
         found.append(Sample(source.id, first))
     # Steps that no sink reads are shown, too: they are work in progress.
@@ -83,18 +71,3 @@ def _view(session: SparkSession, name: str, rows: pa.Table, schema: StructType) 
     wanted = [field.name for field in schema]
     frame = session.createDataFrame(rows.select(wanted), schema)
     frame.createOrReplaceTempView(name)
-
-
-def _first(source: Source, rows: int, *, dead_letters: bool) -> pa.Table:
-    """The first rows of a source by its start options, without bad messages."""
-    stream = source.stream
-    if dead_letters:
-        stream = stream.with_overrides(_GOOD_ONLY)
-    with open_stream(stream) as opened:
-        batches, count = [], 0
-        for batch in opened:
-            batches.append(batch.rows)
-            count += batch.rows.num_rows
-            if count >= rows:
-                break
-        return pa.Table.from_batches(batches, opened.schema).slice(0, rows)

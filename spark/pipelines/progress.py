@@ -4,91 +4,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from streamfactory.spark.pipelines.observing import reported
+from streamfactory.spark.pipelines.outcomes import Batch, ByTopic, Durations, Read
 from streamfactory.spark.versions import ADMISSION
 from streamfactory.spi import Position, PositionRefused
 from streamfactory.wiring.microbatch import BatchOffset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-
-@dataclass(frozen=True, slots=True)
-class Durations:
-    """Seconds of the steps of a batch."""
-
-    plan: float = 0.0
-    """Latest offsets, ranges and Spark's query plan."""
-    write: float = 0.0
-    """Tasks, and the commits of the sinks."""
-    checkpoint: float = 0.0
-    """Writing of Spark's offset log and commit log."""
-
-
-ByTopic = dict[str, dict[str, int]]
-"""Numbers by topic and partition."""
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """What a batch read of one source."""
-
-    rows: int
-    offsets: ByTopic
-    """The next offset of each partition of each topic."""
-    lag: ByTopic
-    starts: ByTopic
-    """The first offset of each partition in this batch."""
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """A committed batch.
-
-    Offsets are by topic, and then by partition. Of topics of one name in several
-    sources the keys are ``ID:TOPIC``.
-    """
-
-    pipeline: str
-    batch: int
-    rows: int
-    """Rows read from the sources."""
-    seconds: float
-    rows_per_second: float
-    offsets: ByTopic
-    """The next offset of each partition of each topic."""
-    lag: ByTopic
-    """Available offsets that were not read yet when the batch was planned; empty if
-    they are unknown, as before PySpark 4.2."""
-    watermark: str | None
-    """The watermark at the start of this batch."""
-    dropped: int
-    """Rows or groups that were dropped because they were later than the watermark."""
-    time: str
-    durations: Durations = field(default_factory=Durations)
-    state_rows: int = 0
-    """Rows in the state of the query."""
-    starts: ByTopic = field(default_factory=dict)
-    """The first offset of each partition in this batch."""
-    sources: dict[str, Read] = field(default_factory=dict)
-    """The same of each source, by its id."""
-    lookups: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """What the batch used of each lookup, by its id: when it was read, its rows, and
-    offsets, files or version."""
-    expectations: dict[str, int] = field(default_factory=dict)
-    """Rows that did not fulfil an expectation, by its name."""
-
-    def plain(self) -> dict[str, Any]:
-        """As values for JSON."""
-        return asdict(self)
-
-    @property
-    def behind(self) -> int:
-        """The total lag."""
-        return sum(sum(by_id.values()) for by_id in self.lag.values())
 
 
 @dataclass(frozen=True, slots=True)

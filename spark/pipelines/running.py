@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import time
-from collections import Counter, deque
+from collections import deque
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +14,8 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from streamfactory.spark.failures import describe_failure, unlogged
 from streamfactory.spark.pipelines.counting import PipelineTally
 from streamfactory.spark.pipelines.hooks import HookFailed
-from streamfactory.spark.pipelines.progress import Batch, batch_of
+from streamfactory.spark.pipelines.outcomes import Outcome
+from streamfactory.spark.pipelines.progress import batch_of
 from streamfactory.spark.pipelines.tracing import PipelineTracer
 from streamfactory.spi import Partition, Position, StreamError
 from streamfactory.wiring.controls.control import Control
@@ -31,10 +32,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from streamfactory.spark.pipelines.preparing import Prepared, Way
-    from streamfactory.spark.pipelines.progress import Read
+    from streamfactory.spark.pipelines.outcomes import Batch, Read
+    from streamfactory.spark.pipelines.preparing import Prepared
     from streamfactory.wiring.config.settled import Configured
-    from streamfactory.wiring.controls.states import Pause
 
 _POOL: Final = "spark.scheduler.pool"
 """With a pool for each, pipelines share Spark fairly."""
@@ -44,40 +44,6 @@ _LAST_REPORT: Final = 10.0
 """Seconds to wait for a query's last report after its end."""
 _ROUND_MILLIS: Final = 1000
 """Back to back, a round without rows is counted once per this interval."""
-
-
-@dataclass(slots=True)
-class Outcome:
-    """The result of a pipeline."""
-
-    pipeline: str
-    batches: int = 0
-    rows: int = 0
-    seconds: float = 0.0
-    dropped: int = 0
-    unmet: Counter[str] = field(default_factory=Counter)
-    """Rows that did not fulfil expectations, by name."""
-    last: Batch | None = None
-    """The last batch of this run."""
-    went_on: str = ""
-    """Where it started, and why."""
-    promise: str = ""
-    """The guarantee, with its reasons."""
-    ways: tuple[Way, ...] = ()
-    """How streams are written."""
-    endless: bool = False
-    """Whether it runs until it is stopped."""
-    stopped: bool = False
-    """Whether it was stopped before it was complete."""
-    pause: Pause | None = None
-    """Why it waited when it was stopped, or did not begin."""
-    failure: str | None = None
-    """Why it failed; None if it did not."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether it ran to its end without failure."""
-        return self.failure is None and (self.endless or not self.stopped)
 
 
 class _Listener(StreamingQueryListener):

@@ -5,57 +5,39 @@ from __future__ import annotations
 import tempfile
 import threading
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 from streamfactory.spark.checkpoints import Place
 from streamfactory.spark.checkpoints.holding import hold
-from streamfactory.spark.pipelines.checking import check_draft, errors, refuse
+from streamfactory.spark.pipelines.checking import check_draft
 from streamfactory.spark.pipelines.deadletters import inflow_of
-from streamfactory.spark.pipelines.definition import read_pipeline
 from streamfactory.spark.pipelines.lookups import schema_of
-from streamfactory.spark.pipelines.options import Trigger
+from streamfactory.spark.pipelines.options import SPARK
+from streamfactory.spark.pipelines.overriding import Overrides, PipelineFiles, noting
 from streamfactory.spark.pipelines.preparing import (
     build,
     check_sql,
     open_checkpoint,
 )
 from streamfactory.spark.pipelines.previewing import preview
+from streamfactory.spark.pipelines.problems import errors, refuse
 from streamfactory.spark.pipelines.running import run_prepared
-from streamfactory.spi import ConfigError, PositionRefused, Problem, StreamError
-from streamfactory.wiring.config.catalogue import Catalogue
+from streamfactory.spi import ConfigError, Problem
 from streamfactory.wiring.core.guard import log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
     from streamfactory.spark.pipelines.deadletters import Inflow
     from streamfactory.spark.pipelines.model import Draft
+    from streamfactory.spark.pipelines.outcomes import Batch, Outcome
     from streamfactory.spark.pipelines.preparing import Built, Prepared
-    from streamfactory.spark.pipelines.previewing import Sample
-    from streamfactory.spark.pipelines.progress import Batch
-    from streamfactory.spark.pipelines.running import Outcome
+    from streamfactory.spark.pipelines.sampling import Sample
     from streamfactory.spark.pipelines.sql import Analysis
-
-ONCE: Final = "once"
-CONTINUOUS: Final = "continuous"
-
-
-@dataclass(frozen=True, slots=True)
-class Overrides:
-    """Command-line overrides for all pipelines."""
-
-    pace: str | None = None
-    """``once``: all available rows; ``continuous``: until stopped; or as configured."""
-    reset: str | None = None
-    ignore: str | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
-    """Spark settings, which take precedence over those of files."""
-    allow_class_paths: bool = False
-    """Whether steps may name Python functions, which are imported."""
 
 
 @final
@@ -71,25 +53,9 @@ class Pipelines:
         self, paths: Sequence[Path], overrides: Overrides | None = None
     ) -> None:
         self._overrides = overrides or Overrides()
-        self._problems: list[Problem] = []
-        """Problems of the files."""
-        self.drafts: list[Draft] = []
-        catalogue = Catalogue().snapshot()
-        for path in paths:
-            try:
-                draft = read_pipeline(
-                    path,
-                    catalogue,
-                    allow_class_paths=self._overrides.allow_class_paths,
-                )
-                self.drafts.append(_overridden(draft, self._overrides))
-            except ConfigError as error:
-                self._problems += error.problems or [
-                    Problem(str(path), error.what, suggestion=error.remedy)
-                ]
-        for draft in self.drafts:
-            self._problems += check_draft(draft)
-        self._problems += _clashes(self.drafts)
+        self._files = PipelineFiles.read(paths, self._overrides)
+        self._problems = self._files.problems
+        self.drafts = self._files.drafts
 
     @property
     def settings(self) -> dict[str, str]:
@@ -106,7 +72,20 @@ class Pipelines:
         Raises:
             ConfigError: config; with all errors that can be found without Spark.
         """
-        refuse(self._problems, self._origin)
+        self._files.refuse()
+
+    def refuse_others(self) -> None:
+        """Raise if a pipeline has another engine: Spark's checkpoint is not its own.
+
+        Raises:
+            ConfigError: config.
+        """
+        for draft in self.drafts:
+            if draft.engine != SPARK:
+                msg = f"the pipeline {draft.name!r} has engine = {draft.engine!r}, and "
+                msg += "Spark would run it"
+                remedy = "use `streamfactory run`, alone or with others of its engine"
+                raise ConfigError(msg, remedy=remedy)
 
     def run(
         self,
@@ -126,6 +105,7 @@ class Pipelines:
             ConfigError: config; with all problems of all pipelines. None was started.
             TransientError: transient; a stream could not be reached.
         """
+        self.refuse_others()
         with self.prepared(spark) as prepared:
             return run_prepared(
                 prepared, stop or threading.Event(), on_batch or (lambda _: None)
@@ -182,7 +162,7 @@ class Pipelines:
 
     @property
     def _origin(self) -> str:
-        return " and ".join(draft.origin for draft in self.drafts) or "the pipelines"
+        return self._files.origin
 
 
 def _refuse_connect(spark: SparkSession) -> None:
@@ -210,7 +190,7 @@ class _Begun:
     def analyse(self, spark: SparkSession) -> list[Problem]:
         pipeline, found = self.draft.pipeline, list[Problem]()
         if pipeline is not None and not errors(check_draft(self.draft)):
-            with self._noting(found):
+            with noting(self.draft, found):
                 self.inflows = {
                     one.id: inflow_of(pipeline, one) for one in pipeline.sources
                 }
@@ -218,7 +198,7 @@ class _Begun:
         if pipeline is not None and self.inflows is not None:
             schemas = {name: one.schema for name, one in self.inflows.items()}
             for lookup in pipeline.lookups:
-                with self._noting(found):
+                with noting(self.draft, found):
                     schemas[lookup.id] = schema_of(spark, lookup)
         self.analysis, problems = check_sql(spark, self.draft, schemas)
         for problem in problems:
@@ -230,7 +210,7 @@ class _Begun:
         found: list[Problem] = []
         assert self.analysis is not None
         assert self.inflows is not None
-        with self._noting(found):
+        with noting(self.draft, found):
             self.built = build(
                 spark, self.draft, self.analysis, self.inflows, self.drain
             )
@@ -245,61 +225,15 @@ class _Begun:
         """Hold the checkpoint until the stack is closed."""
         found: list[Problem] = []
         assert self.built is not None
-        with self._noting(found):
+        with noting(self.draft, found):
             held.enter_context(hold(Place.of(self.built.pipeline.checkpoint)))
         return found
 
     def open(self, reset: str | None, ignore: str | None) -> list[Problem]:
         found: list[Problem] = []
         assert self.built is not None
-        with self._noting(found):
+        with noting(self.draft, found):
             self.prepared = open_checkpoint(
                 self.built, self.drain, reset=reset, ignore=ignore
             )
         return found
-
-    @contextmanager
-    def _noting(self, found: list[Problem]) -> Iterator[None]:
-        """Collect permanent errors as problems; transient ones are raised."""
-        try:
-            yield
-        except StreamError as error:
-            if error.retryable:
-                raise
-            inner = error.problems if isinstance(error, ConfigError) else []
-            found += inner or [
-                Problem(self.draft.name, error.what, self.draft.origin, error.remedy)
-            ]
-
-
-def _overridden(draft: Draft, over: Overrides) -> Draft:
-    pipeline = draft.pipeline
-    if pipeline is None:
-        return draft
-    trigger = pipeline.trigger
-    if over.pace == ONCE:
-        trigger = Trigger()
-    elif over.pace == CONTINUOUS:
-        trigger = Trigger(trigger.millis or 0)
-    settings = {**pipeline.spark, **over.settings}
-    return replace(draft, pipeline=replace(pipeline, trigger=trigger, spark=settings))
-
-
-def _clashes(drafts: Sequence[Draft]) -> Iterator[Problem]:
-    names: dict[str, str] = {}
-    places: dict[str, str] = {}
-    for draft in drafts:
-        if draft.name in names:
-            what = f"two pipelines are named {draft.name!r}: see {names[draft.name]}"
-            yield Problem("name", what, draft.origin)
-        names.setdefault(draft.name, draft.origin)
-        if draft.pipeline is not None:
-            folder = draft.pipeline.checkpoint
-            try:
-                place = Place.of(folder).text
-            except PositionRefused:
-                continue  # reported already
-            if place in places:
-                what = f"{folder!r} is the checkpoint of {places[place]} too"
-                yield Problem("checkpoint", what, draft.origin)
-            places.setdefault(place, draft.origin)

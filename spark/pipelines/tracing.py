@@ -18,8 +18,8 @@ from streamfactory.wiring.metrics.batches import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from streamfactory.spark.pipelines.outcomes import Batch
     from streamfactory.spark.pipelines.preparing import Prepared
-    from streamfactory.spark.pipelines.progress import Batch
     from streamfactory.wiring.config.settled import Configured
 
 

@@ -1,7 +1,7 @@
 """Streams as plug-ins, configured by strings, read by partition and offset.
 
 ``streamfactory.open("clicks")`` opens a stream of the catalogue for reading, `open_sink`
-for writing. `copy`, `publish`, `export` and `replay_dead_letters` are whole jobs, `serve` runs a server,
+for writing. `copy`, `backfill`, `publish`, `export` and `replay_dead_letters` are whole jobs, `serve` runs a server,
 `metrics` counts what this process did; `serve_metrics` shows it to Prometheus, and
 `export_opentelemetry` sends it with traces to a collector,
 `push_table` lets a program push rows into a query of this process, and `engines` has
@@ -33,7 +33,13 @@ if TYPE_CHECKING:
         hookimpl,
     )
     from streamfactory.push.table import push_table
-    from streamfactory.transfer.jobs import copy, export, publish, replay_dead_letters
+    from streamfactory.transfer.jobs import (
+        backfill,
+        copy,
+        export,
+        publish,
+        replay_dead_letters,
+    )
     from streamfactory.wiring.metrics.endpoint import serve_metrics
     from streamfactory.wiring.metrics.opentelemetry import export_opentelemetry
     from streamfactory.wiring.metrics.snapshot import metrics
@@ -59,6 +65,7 @@ __all__ = [
     "StreamConfig",
     "StreamError",
     "TransientError",
+    "backfill",
     "copy",
     "engines",
     "export",
@@ -78,6 +85,7 @@ _ELSEWHERE: Final = {
     "Faults": ("streamfactory.wiring.testing.faults", "Faults"),
     "Sink": ("streamfactory.wiring.writing.sink", "Sink"),
     "Stream": ("streamfactory.wiring.streams.stream", "Stream"),
+    "backfill": ("streamfactory.transfer.jobs", "backfill"),
     "copy": ("streamfactory.transfer.jobs", "copy"),
     "export": ("streamfactory.transfer.jobs", "export"),
     "export_opentelemetry": (

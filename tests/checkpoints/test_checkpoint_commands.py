@@ -151,6 +151,8 @@ def test_lag_is_from_the_next_batch_to_the_latest(
             "commits": None,
             "waiting": 0,
             "waiting_since": None,
+            "skipped": 0,
+            "skipped_ranges": 0,
         }
         for partition, offset, latest in ((0, 3, 10), (1, 1, 4))
     ]

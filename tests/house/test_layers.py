@@ -51,7 +51,7 @@ BELOW = {
         "engines",
         "transfer",
     },
-    "spark": {"spi", "conversion", "wiring", "transfer", "spark"},
+    "spark": {"spi", "conversion", "wiring", "engines", "transfer", "spark"},
     "conformance": {"spi", "conversion", "wiring", "conformance"},
     "ui": {"spi", "wiring", "transfer", "engines", "spark", "ui"},
     "cli": {

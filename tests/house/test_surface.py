@@ -24,9 +24,9 @@ EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 
 PUBLIC = """
 ConfigError DataLossError DecodeError Faults MisuseError Partition PermanentError
-PluginError Position Sink Stream StreamConfig StreamError TransientError copy engines
-export export_opentelemetry hookimpl metrics open open_sink publish push_table
-replay_dead_letters serve serve_metrics
+PluginError Position Sink Stream StreamConfig StreamError TransientError backfill copy
+engines export export_opentelemetry hookimpl metrics open open_sink publish
+push_table replay_dead_letters serve serve_metrics
 """
 """What users import: a change is one for them, and needs a line in CHANGELOG."""
 

@@ -14,7 +14,8 @@ from tests.kafka.conftest import stream_of
 from tests.kafka.proving import committed_messages, read_messages
 
 import streamfactory
-from streamfactory.spark.pipelines.together import Overrides, Pipelines
+from streamfactory.spark.pipelines.overriding import Overrides
+from streamfactory.spark.pipelines.together import Pipelines
 from streamfactory.wiring.metrics.batches import FinishedBatch, batches
 
 if TYPE_CHECKING:

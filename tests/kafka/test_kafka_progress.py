@@ -13,8 +13,8 @@ from confluent_kafka import Consumer, TopicPartition
 from tests.kafka.conftest import stream_of
 
 from streamfactory.spark.failures import StreamFactoryError
-from streamfactory.spark.pipelines.progress import Batch, Read
-from streamfactory.spark.pipelines.running import Outcome, _Run
+from streamfactory.spark.pipelines.outcomes import Batch, Outcome, Read
+from streamfactory.spark.pipelines.running import _Run
 from streamfactory.spark.source import StreamFactorySource
 from streamfactory.transfer.copies import open_copy
 from streamfactory.wiring.config.configure import configure, inspect

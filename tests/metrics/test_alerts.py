@@ -328,7 +328,7 @@ def record_skips() -> Recording:
     source = Source(load(memory(name, "in") | options, "read"))
     sink = Sink(load(memory(name, "out"), "write"))
     with closing(source), closing(sink):
-        skipping = Skipping(source, sink, "copy/in/out")
+        skipping = Skipping(source, sink, "copy/in/out", "copy/in/out")
         with closing(
             read_from(source, start=None, default="earliest", follow=True)
         ) as rotation:

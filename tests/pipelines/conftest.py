@@ -16,7 +16,8 @@ from streamfactory.spark.checkpoints import (
     ledger_folder,
     read_commits,
 )
-from streamfactory.spark.pipelines.together import Overrides, Pipelines
+from streamfactory.spark.pipelines.overriding import Overrides
+from streamfactory.spark.pipelines.together import Pipelines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from streamfactory.spark.pipelines.progress import Batch
-    from streamfactory.spark.pipelines.running import Outcome
+    from streamfactory.spark.pipelines.outcomes import Batch, Outcome
 
 SINK = '[[sinks]]\nstream = "out"\n'
 

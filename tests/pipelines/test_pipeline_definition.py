@@ -13,7 +13,8 @@ from streamfactory.spark.pipelines.checking import check_draft
 from streamfactory.spark.pipelines.definition import read_pipeline
 from streamfactory.spark.pipelines.detection import is_pipeline
 from streamfactory.spark.pipelines.model import Watermark
-from streamfactory.spark.pipelines.together import Overrides, Pipelines
+from streamfactory.spark.pipelines.overriding import Overrides
+from streamfactory.spark.pipelines.together import Pipelines
 from streamfactory.spi import ConfigError
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamfactory.spark.pipelines.definition import read_pipeline
-from streamfactory.spark.pipelines.together import Overrides, Pipelines
+from streamfactory.spark.pipelines.overriding import Overrides
+from streamfactory.spark.pipelines.together import Pipelines
 from streamfactory.spi import ConfigError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from tests.pipelines.conftest import SINK
 from streamfactory.spark.pipelines import hooks
 from streamfactory.spark.pipelines.hooks import HookFailed, hook_of
 from streamfactory.spark.pipelines.model import Hook
-from streamfactory.spark.pipelines.progress import Batch
+from streamfactory.spark.pipelines.outcomes import Batch
 
 if TYPE_CHECKING:
     from pathlib import Path

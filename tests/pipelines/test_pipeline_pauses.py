@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tests.pipelines.conftest import SINK
 
-from streamfactory.spark.pipelines.together import Overrides, Pipelines
+from streamfactory.spark.pipelines.overriding import Overrides
+from streamfactory.spark.pipelines.together import Pipelines
 from streamfactory.spi import TopicNotFound
 from streamfactory.wiring.controls.states import Controls, JobState, Pause
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from tests.pipelines.conftest import Works
     from tests.proving.sessions import Topic
 
-    from streamfactory.spark.pipelines.running import Outcome
+    from streamfactory.spark.pipelines.outcomes import Outcome
 
 PAUSE = Pause("2026-11-29T03:00:00.000Z", "ann", "disk")
 JOB = "pipeline/p"

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from streamfactory.cli.preview import _lines, _plain
-from streamfactory.spark.pipelines.previewing import Sample
+from streamfactory.spark.pipelines.sampling import Sample
 from streamfactory.spark.pipelines.together import Pipelines
 from streamfactory.spi import ConfigError
 

@@ -14,7 +14,8 @@ from tests.pipelines.conftest import SINK
 from tests.proving.commands import command_of
 
 import streamfactory
-from streamfactory.spark.pipelines.together import Overrides, Pipelines
+from streamfactory.spark.pipelines.overriding import Overrides
+from streamfactory.spark.pipelines.together import Pipelines
 from streamfactory.spark.versions import ADMISSION
 from streamfactory.spi import ConfigError
 from streamfactory.wiring.metrics.batches import FinishedBatch, batches
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from tests.pipelines.conftest import Works
 
-    from streamfactory.spark.pipelines.progress import Batch
+    from streamfactory.spark.pipelines.outcomes import Batch
 
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 COUNTS = """

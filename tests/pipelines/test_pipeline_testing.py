@@ -16,6 +16,7 @@ from streamfactory.cli.junit import write_junit
 from streamfactory.cli.testing import _lines
 from streamfactory.spark.pipelines.definition import read_pipeline
 from streamfactory.spark.pipelines.testing.cases import Case, Expected, Rows, read_suite
+from streamfactory.spark.pipelines.testing.comparing import Compared, Result
 from streamfactory.spark.pipelines.testing.differences import difference
 from streamfactory.spark.pipelines.testing.rows import (
     expected_rows,
@@ -23,7 +24,6 @@ from streamfactory.spark.pipelines.testing.rows import (
     given_rows,
     toml_text,
 )
-from streamfactory.spark.pipelines.testing.running import Compared, Result
 from streamfactory.spark.pipelines.testing.suites import Suites
 from streamfactory.spark.pipelines.testing.updating import update
 from streamfactory.spi import ConfigError, MisuseError, SchemaMismatch, StreamError

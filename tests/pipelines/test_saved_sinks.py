@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from tests.pipelines.conftest import Works
 
-    from streamfactory.spark.pipelines.running import Outcome
+    from streamfactory.spark.pipelines.outcomes import Outcome
 
 PARQUET = {"stream.file.segment.format": "parquet"}
 SAVED = "Spark's Parquet writer"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import time
 from dataclasses import dataclass
 from html.parser import HTMLParser
@@ -18,12 +19,17 @@ from tests.ui.conftest import HOSTILE, SCRIPT
 
 import streamfactory
 from streamfactory.backends.memory import store
+from streamfactory.spark.checkpoints import Place
+from streamfactory.spark.checkpoints.copied import position_store
+from streamfactory.spark.pipelines.overriding import Overrides
+from streamfactory.spark.pipelines.rowwise.running import run_rowwise
 from streamfactory.spi import (
     BatchState,
     Checkpoint,
     MessageBatch,
     Partition,
     PartitionInfo,
+    Skipped,
 )
 from streamfactory.ui import letters, looking
 from streamfactory.ui.cells import cell_rows
@@ -222,6 +228,44 @@ def test_a_pipeline_has_its_batches_guarantee_and_checkpoint(
     gone = browser.get("/checkpoint", name="delays", first=0, second=9).text
     assert "<code>position_refused</code>" in gone
     assert browser.get("/pipeline", name="nobody").status == 404
+
+
+def test_a_pipeline_without_spark_has_its_lag_and_what_it_skipped(
+    world: World, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = world.catalogue.parent / "pipelines" / "quick.toml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("""
+engine = "datafusion"
+checkpoint = "checkpoints/quick"
+[source]
+stream = "clicks"
+startingOffsets = "earliest"
+[[steps]]
+id = "good"
+sql = "select * from input"
+[[sinks]]
+stream = "copied"
+""")
+    Topic(world.folder / "topics", "copied").file(world.catalogue)
+    monkeypatch.chdir(world.folder)
+    run_rowwise([path], Overrides(), threading.Event(), lambda _: None)
+    saved = world.folder / "checkpoints" / "quick" / "1"
+    text = serve().get("/pipeline", name="quick").text
+    assert "0 offsets behind." in text
+    assert "Generation 1: there is no checkpoint" in text
+    assert "Move the position" not in text
+    assert "skipped in" not in text
+    kept = position_store(Place.of(str(saved)))
+    [group] = kept.groups()
+    [(instance, one)] = kept.load(group).items()
+    (partition, end) = next(iter(one.position.items()))
+    incarnation = one.position.incarnations.get(partition)
+    skipped = (Skipped(partition, 0, end, incarnation),)
+    position = one.position.skipping(skipped)
+    kept.save(group, instance, Checkpoint(position, one.generation + 1))
+    text = serve().get("/pipeline", name="quick").text
+    assert f"{end} skipped in 1 range<" in text
 
 
 def test_a_pipeline_has_its_lookups_expectations_and_pause(

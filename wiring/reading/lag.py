@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, final
 
 from streamfactory.spi import PartitionState
 from streamfactory.wiring.reading.losses import was_recreated
+from streamfactory.wiring.reading.skipping import by_partition
 from streamfactory.wiring.reading.waiting import waiting_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from streamfactory.spi import Partition, PartitionInfo, Position
+    from streamfactory.spi import Partition, PartitionInfo, Position, Skipped
     from streamfactory.wiring.reading.metadata import Metadata
     from streamfactory.wiring.reading.source import Source
 
@@ -36,11 +37,20 @@ class PartitionLag:
     """Offsets after ``latest`` that wait for an open transaction."""
     waiting_since: str | None = None
     """When the first of them was written, in UTC; None if unknown."""
+    skipped: int = 0
+    """Offsets before ``offset`` that were skipped to be on time, and that a backfill
+    has still to read."""
+    skipped_ranges: int = 0
+    """Ranges of these offsets."""
 
     @property
     def remarks(self) -> str:
-        """The remark, and what waits; empty if there is neither."""
-        texts = (self.remark, waiting_text(self.waiting, self.waiting_since))
+        """The remark, what waits, and what was skipped; empty if there is nothing."""
+        texts = (
+            self.remark,
+            waiting_text(self.waiting, self.waiting_since),
+            skipped_text(self.skipped, self.skipped_ranges),
+        )
         return ", ".join(text for text in texts if text)
 
 
@@ -53,7 +63,35 @@ def measure_lag(position: Position, source: Source) -> list[PartitionLag]:
     """
     source.metadata.check_position(position)
     infos = source.metadata.partitions(known=position)
-    return [_with_waiting(source.metadata, info, position) for info in infos]
+    skipped = by_partition(position.skipped)
+    return [
+        _with_skipped(
+            _with_waiting(source.metadata, info, position),
+            skipped.get(info.partition, ()),
+        )
+        for info in infos
+    ]
+
+
+def skipped_of(lags: Iterable[PartitionLag]) -> str:
+    """What was skipped of all partitions; empty if nothing was."""
+    found = [*lags]
+    offsets = sum(lag.skipped for lag in found)
+    return skipped_text(offsets, sum(lag.skipped_ranges for lag in found))
+
+
+def skipped_text(offsets: int, ranges: int) -> str:
+    """What was skipped to be on time; empty if nothing was."""
+    if not ranges:
+        return ""
+    return f"{offsets} skipped in {ranges} range{'s' * (ranges != 1)}"
+
+
+def _with_skipped(lag: PartitionLag, ranges: Sequence[Skipped]) -> PartitionLag:
+    if not ranges:
+        return lag
+    total = sum(one.size for one in ranges)
+    return replace(lag, skipped=total, skipped_ranges=len(ranges))
 
 
 def waiting_of(lags: Iterable[PartitionLag]) -> str:

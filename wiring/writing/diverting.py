@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.spi import MessageBatch, StreamConfig
+    from streamfactory.wiring.config.definition import StreamDefinition
     from streamfactory.wiring.core.clock import Clock
     from streamfactory.wiring.plugins.manager import PluginManager
     from streamfactory.wiring.reading.source import Source
@@ -69,6 +70,37 @@ def open_target(
         raise ConfigError(
             msg, stream=config.name, remedy="set dead.letter.stream to another stream"
         )
+    return open_letters(
+        definition,
+        of=config.name,
+        plugins=plugins,
+        allow_class_paths=allow_class_paths,
+        faults=faults,
+    )
+
+
+def open_letters(
+    definition: StreamDefinition,
+    *,
+    of: str,
+    plugins: PluginManager | None = None,
+    allow_class_paths: bool = False,
+    faults: Faults | None = None,
+) -> Sink:
+    """Open a stream for dead letters; creates its topic.
+
+    Args:
+        definition: The stream.
+        of: The stream whose dead letters they are, for errors.
+        plugins: As of `open_target`, as the others.
+        allow_class_paths: Whether the configuration may name Python objects.
+        faults: Injects faults, for tests.
+
+    Raises:
+        ConfigError: config; it is misconfigured, or has undecoded messages.
+        SchemaMismatch: permanent; it has another schema than dead letters.
+        StreamError: Raised by the stream.
+    """
     configured = load(
         definition, "write", allow_class_paths=allow_class_paths, plugins=plugins
     )
@@ -79,9 +111,10 @@ def open_target(
         unless_made.callback(sink.close)
         raw = configured.decoder is not None and configured.decoder.encoder is None
         if raw and sink.schema is not None and sink.schema.equals(envelope_schema()):
-            msg = f"stream {name!r} has undecoded messages, but dead letters are rows"
+            msg = f"stream {definition.name!r} has undecoded messages, but dead "
+            msg += "letters are rows"
             remedy = "set an encoder there, or use a stream of typed rows"
-            raise ConfigError(msg, stream=config.name, remedy=remedy)
+            raise ConfigError(msg, stream=of, remedy=remedy)
         ensure_topic(sink, DEAD_LETTER_SCHEMA, create=True, partitions=None)
         sink.check(DEAD_LETTER_SCHEMA)
         unless_made.pop_all()

@@ -11,7 +11,6 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -28,21 +27,28 @@ from streamfactory.spark.pipelines.sql import (
     session_like,
     with_watermark,
 )
-from streamfactory.spark.pipelines.testing.differences import Difference, difference
-from streamfactory.spark.pipelines.testing.rows import expected_rows, given_rows, total
+from streamfactory.spark.pipelines.testing.comparing import (
+    Compared,
+    Result,
+    compare,
+    row_problems,
+    unlike,
+)
+from streamfactory.spark.pipelines.testing.rows import given_rows, total
 from streamfactory.spark.pipelines.trees import unsupported
 from streamfactory.spark.types import arrow_schema
-from streamfactory.spi import ConfigError, Problem, StreamError, TransientError
+from streamfactory.spi import ConfigError, StreamError, TransientError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from streamfactory.spark.pipelines.model import Pipeline
     from streamfactory.spark.pipelines.sql import Analysis
-    from streamfactory.spark.pipelines.testing.cases import Case, Expected, Rows, Suite
+    from streamfactory.spark.pipelines.testing.cases import Case, Suite
+    from streamfactory.spi import Problem
 
 _TOGETHER: Final = 2
 """Tests that run at the same time: most of a small query is waiting."""
@@ -50,45 +56,6 @@ _LONGEST: Final = 300
 """Seconds of one query."""
 _EPOCH: Final = 1_700_000_000
 """Time of the first file: Spark reads files in the order of their times."""
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """The rows of one step or sink, compared with the expected ones."""
-
-    expected: Expected
-    actual: tuple[pa.Table, ...]
-    """By batch; one table for all if the test expects that."""
-    differences: Mapping[int, Difference]
-    """By batch."""
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The result of one test."""
-
-    case: Case
-    compared: tuple[Compared, ...]
-    failure: str | None
-    """Why it could not be compared."""
-    seconds: float
-
-    @property
-    def passed(self) -> bool:
-        """Whether everything is as expected."""
-        return self.failure is None and not any(
-            one.differences for one in self.compared
-        )
-
-    def lines(self) -> Iterator[str]:
-        """Why it failed, as text; nothing if it passed."""
-        if self.failure is not None:
-            yield self.failure
-        for one in self.compared:
-            for batch, unlike in one.differences.items():
-                place = "" if one.expected.whole else f", batch {batch + 1}"
-                yield f"expect.{one.expected.name}{place}: {unlike}"
-                yield from (f"  {line}" for line in unlike.lines())
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +93,7 @@ class Runner:
 
     def problems(self) -> Iterator[Problem]:
         """Problems of the rows of all tests: of files, columns and types."""
-        for case in self._suite.cases:
-            for name, batches in case.given.items():
-                for rows in batches:
-                    yield from self._problem(f"given.{name}", rows, name)
-            for one in case.expected:
-                for rows in one.batches:
-                    yield from self._problem(f"expect.{one.name}", rows, one)
+        return row_problems(self._suite, self._schema)
 
     def results(self) -> Iterator[Result]:
         """Run the tests, some at the same time. Results have their order."""
@@ -151,7 +112,7 @@ class Runner:
         except (PySparkException, Py4JError, StreamError) as error:
             failure = _words(error)
         if case.fails is not None:
-            failure = _unlike(case.fails, failure)
+            failure = unlike(case.fails, failure)
         return Result(case, compared, failure, time.monotonic() - began)
 
     def _schema(self, name: str) -> pa.Schema:
@@ -162,19 +123,6 @@ class Runner:
                 msg = f"the rows of {name!r} cannot be compared: {words_of(error)}"
                 raise ConfigError(msg, remedy="expect those of another step") from error
         return self._schemas[name]
-
-    def _problem(self, key: str, rows: Rows, of: str | Expected) -> Iterator[Problem]:
-        try:
-            if isinstance(of, str):
-                given_rows(rows, self._schema(of))
-            else:
-                found = expected_rows(rows, self._schema(of.id))
-                for name in of.key:
-                    if name not in found.column_names and len(found):
-                        what = f"the key {name!r} is no column of the expected rows"
-                        yield Problem(key, what, rows.origin)
-        except StreamError as error:
-            yield Problem(key, error.what, rows.origin, error.remedy)
 
     # --- one test ---
 
@@ -190,7 +138,11 @@ class Runner:
                 name: self._output(session, name, work / f"checkpoint-{number}")
                 for number, name in enumerate(outputs)
             }
-        return tuple(self._compare(one, found[one.id]) for one in case.expected)
+        return tuple(
+            compare(one, self._schema(one.id), out.batches, replaces=out.replaces)
+            for one in case.expected
+            for out in [found[one.id]]
+        )
 
     def _inputs(self, case: Case, work: Path) -> SparkSession:
         """A session with the views of all sources, lookups and steps."""
@@ -261,29 +213,6 @@ class Runner:
             return "append"
         return mode
 
-    def _compare(self, expected: Expected, output: _Output) -> Compared:
-        schema = self._schema(expected.id)
-        wanted = [expected_rows(one, schema) for one in expected.batches]
-        if expected.whole:
-            parts = output.batches[-1:] if output.replaces else output.batches
-            actual: Sequence[pa.Table] = [total(parts, schema)]
-        else:
-            actual = _trimmed(output.batches, len(wanted))
-        differences = {}
-        pairs = zip_longest(wanted, actual, fillvalue=schema.empty_table())
-        for number, (one, other) in enumerate(pairs):
-            unlike = difference(one, other, expected.key)
-            if unlike is not None:
-                differences[number] = unlike
-        return Compared(expected, tuple(actual), differences)
-
-
-def _trimmed(batches: Sequence[pa.Table], count: int) -> Sequence[pa.Table]:
-    """Batches without empty ones at the end that are not expected."""
-    while len(batches) > count and not len(batches[-1]):
-        batches = batches[:-1]
-    return batches
-
 
 def _stream(
     session: SparkSession, folder: Path, batches: Sequence[pa.Table], schema: StructType
@@ -305,10 +234,3 @@ def _words(error: Exception) -> str:
     if isinstance(error, StreamError):
         return error.what
     return describe_failure(error)
-
-
-def _unlike(wanted: str, failure: str | None) -> str | None:
-    """Why a test that is to fail did not; None if it failed as it should."""
-    if failure is None:
-        return f"did not fail, expected {wanted!r}"
-    return None if wanted in failure else f"failed with {failure}, expected {wanted!r}"

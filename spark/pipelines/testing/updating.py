@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from streamfactory.spark.pipelines.testing.running import Compared, Result
+    from streamfactory.spark.pipelines.testing.comparing import Compared, Result
 
 _BY_HAND = "correct them by hand, or expect them in a file"
 

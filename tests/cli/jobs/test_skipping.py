@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.cli.jobs.test_copy import SCHEMA, copied, ids, properties, rows
 
+import streamfactory
 from streamfactory.spi import (
     MisuseError,
     OffsetOutOfRange,
@@ -106,6 +107,18 @@ def test_late_partition_continues_near_its_end_and_the_rest_is_read_later(
     assert (filled.rows, filled.complete, filled.losses) == (950, True, ())
     assert each_once(memory, range(1010))
     assert backfilled(late, sink).rows == 0
+
+
+def test_python_reads_what_was_skipped_as_the_command_does(
+    memory: Memory, late: Path, sink: Path
+) -> None:
+    following(late, sink, lambda n: n == 60)
+    ends = properties(late), properties(sink)
+    done = streamfactory.backfill(*ends, writer_id=WRITER, where="id < 900")
+    assert (done.rows, done.complete) == (900, True)
+    assert streamfactory.backfill(*ends, writer_id=WRITER).rows == 0
+    with pytest.raises(MisuseError, match="no copy has committed as writer id 'w'"):
+        streamfactory.backfill(*ends, writer_id="w")
 
 
 def test_next_run_of_the_copy_forgets_what_was_read(

@@ -1,0 +1,1 @@
+"""Pipelines without Spark: each row stands for itself, and DataFusion evaluates it."""
