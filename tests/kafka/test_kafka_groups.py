@@ -8,7 +8,11 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
+from confluent_kafka import (
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    KafkaException,
+)
 from tests.kafka.conftest import stream_of
 from tests.kafka.paths import BEFORE_READING
 
@@ -58,13 +62,15 @@ class Group:
         properties = {**base, **options, **(more or {})}
         return self._stack.enter_context(streamfactory.open(properties))
 
-    def members(self) -> int:
-        """How many members the coordinator knows, those that are joining included."""
+    def members(self) -> int | None:
+        """How many members the group has; None while it is rebalanced."""
         asked = self._topics.admin.describe_consumer_groups([self.name])[self.name]
         try:
-            return len(asked.result(60).members)
+            found = asked.result(60)
         except KafkaException:  # nobody has joined yet
-            return 0
+            return None
+        stable = found.state is ConsumerGroupState.STABLE
+        return len(found.members) if stable else None
 
     def committed(self) -> dict[int, int]:
         """What the broker has for the group, by partition."""
@@ -186,13 +192,13 @@ def test_a_member_without_partitions_leaves_when_it_is_closed(
     first, second = (group.member(topic, more) for _ in range(2))
     found: list[Row] = []
     deadline = time.monotonic() + PATIENCE
-    while (group.members() < 2 or not found) and time.monotonic() < deadline:
+    while (group.members() != 2 or not found) and time.monotonic() < deadline:
         found += take([first, second], 1, 0.2)
     idle = second if first.position else first
     assert not idle.position
     idle.close()
     before = time.monotonic()
-    while group.members() > 1 and time.monotonic() < before + PATIENCE:
+    while group.members() != 1 and time.monotonic() < before + PATIENCE:
         take([first if idle is second else second], 1, 0.2)
     # A session times out after 45 s.
     assert time.monotonic() - before < 30
