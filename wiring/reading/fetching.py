@@ -100,6 +100,7 @@ class FetchLoop:
             except TransientError as error:
                 self._check_open()
                 self._held.recover(error)
+                continue
             except NotAuthorized as error:
                 self._check_open()
                 self._held.reauthorize(error)
