@@ -115,7 +115,8 @@ def test_value_is_looked_up_again_after_its_time_and_after_a_refusal(add: Any) -
     assert resolve(scheme.of("a")) == "one"
     time.sleep(0.03)
     assert resolve(scheme.of("a")) == "two"
-    long = add(lambda *_: ResolvedReference(f"v{len(long.asked)}", 60.0))
+    numbers = itertools.count(1)
+    long = add(lambda *_: ResolvedReference(f"v{next(numbers)}", 60.0))
     assert resolve(f"{long.of('a')}{long.of('a')}") == "v1v1"
     assert forget(long.of("a"))
     assert not forget(long.of("a"))
@@ -182,7 +183,8 @@ def test_answer_of_another_kind_breaks_the_contract(add: Any, answer: Any) -> No
 
 
 def test_masks_know_values_of_the_past_and_ask_for_none(add: Any) -> None:
-    scheme = add(lambda *_: ResolvedReference(f"hunter-{len(scheme.asked)}", 60.0))
+    numbers = itertools.count(1)
+    scheme = add(lambda *_: ResolvedReference(f"hunter-{next(numbers)}", 60.0))
     config = StreamConfig(
         name="s",
         type="t",
