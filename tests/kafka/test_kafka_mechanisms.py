@@ -70,14 +70,16 @@ def problems_of(more: dict[str, str]) -> dict[str, str]:
         (
             {"sasl.mechanism": "EXTERNAL"},
             (
-                "is no mechanism of the client; write one of GSSAPI, OAUTHBEARER, PLAIN, "
+                "is no mechanism of the client; write one of GSSAPI, OAUTHBEARER, "
+                "PLAIN, "
                 "SCRAM-SHA-256, SCRAM-SHA-512, AWS_MSK_IAM"
             ),
         ),
         (
             {"sasl.mechanism": "PLAIN,SCRAM-SHA-256"},
             (
-                "is no mechanism of the client; write one of GSSAPI, OAUTHBEARER, PLAIN, "
+                "is no mechanism of the client; write one of GSSAPI, OAUTHBEARER, "
+                "PLAIN, "
                 "SCRAM-SHA-256, SCRAM-SHA-512, AWS_MSK_IAM"
             ),
         ),
