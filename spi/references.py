@@ -112,7 +112,7 @@ def forget(text: str) -> bool:
         Whether a value had been kept. Values of schemes that keep none, as ``env``, are
         looked up each time anyway.
     """
-    return sum(_lookup().forget(*_split(match)) for match in _sound(text)) > 0
+    return sum(_lookup().forget(*_split(match)) for match in _well_formed(text)) > 0
 
 
 def with_folder(text: str, folder: str) -> str:
@@ -141,7 +141,7 @@ def values_to_mask(text: str) -> set[str]:
     process looked up, those of the past included: nothing is asked for to mask a text.
     """
     found = set[str]()
-    for match in _sound(text):
+    for match in _well_formed(text):
         for value in _lookup().known_values(*_split(match)):
             found |= parts_to_mask(value)
     return found
@@ -180,7 +180,7 @@ def _split(match: re.Match[str]) -> tuple[str, str]:
     return scheme, what
 
 
-def _sound(text: str) -> list[re.Match[str]]:
+def _well_formed(text: str) -> list[re.Match[str]]:
     found = (match for match in _REFERENCE.finditer(text) if match[0] != _ESCAPE)
     return [match for match in found if _malformed(match) is None]
 
