@@ -1,4 +1,4 @@
-"""``conformance``: proves a backend, or a decoder."""
+"""``conformance``: proves a backend, a decoder, or a scheme of references."""
 
 from __future__ import annotations
 
@@ -24,10 +24,16 @@ from streamfactory.conformance.benchmark import Figure, measure
 from streamfactory.conformance.limits import SECONDS
 from streamfactory.conformance.mutating import Plan, read_equivalents
 from streamfactory.conformance.report import FORMATS, Report, to_plain
-from streamfactory.conformance.runner import all_cases, decoder_cases, run
+from streamfactory.conformance.runner import (
+    all_cases,
+    decoder_cases,
+    run,
+    scheme_cases,
+)
 from streamfactory.conformance.subject import (
     TYPE_KEYS,
     find_decoder,
+    find_scheme,
     find_subject,
     stream_type,
 )
@@ -49,6 +55,9 @@ log = logging.getLogger("streamfactory")
 @click.command("conformance")
 @click.argument("type_name", metavar="[TYPE]", required=False)
 @click.option("--decoder", metavar="NAME", help="Prove this decoder instead.")
+@click.option(
+    "--scheme", metavar="NAME", help="Prove this scheme of references instead."
+)
 @click.option(
     "--config",
     metavar="NAME-OR-FILE",
@@ -130,7 +139,7 @@ log = logging.getLogger("streamfactory")
 @json_flag
 @click.pass_obj
 def conformance_command(printer: Printer, /, **options: Any) -> Status:
-    """Prove the backend of a stream TYPE, or a decoder.
+    """Prove the backend of a stream TYPE, a decoder, or a scheme of references.
 
     Runs every case that the claims of the backend and the abilities of its harness
     allow. A case that they exclude is skipped, and says by which. Status 1 where a case
@@ -156,6 +165,7 @@ class _Request:
 
     type_name: str | None
     decoder: str | None
+    scheme: str | None
     config: str | None
     harness: str | None
     only: Sequence[str]
@@ -173,13 +183,14 @@ class _Request:
 
     @property
     def name(self) -> str:
-        """Name of the stream type, or of the decoder."""
-        return str(self.type_name or self.decoder).lower()
+        """Name of the stream type, of the decoder, or of the scheme."""
+        return str(self.type_name or self.decoder or self.scheme).lower()
 
     def refuse_combinations(self) -> None:
         """Raise a usage error unless the subject and its options fit together."""
-        if (self.type_name is None) == (self.decoder is None):
-            msg = "Give a stream TYPE, or --decoder NAME."
+        subjects = (self.type_name, self.decoder, self.scheme)
+        if sum(one is not None for one in subjects) != 1:
+            msg = "Give a stream TYPE, --decoder NAME, or --scheme NAME."
             raise click.UsageError(msg)
         of_types = {
             "--config": self.config is not None,
@@ -187,7 +198,7 @@ class _Request:
             "--mutate": self.mutate is not None,
         }
         for option, given in of_types.items():
-            if given and self.decoder is not None:
+            if given and self.type_name is None:
                 msg = f"{option} is for stream types."
                 raise click.UsageError(msg)
 
@@ -241,6 +252,10 @@ def _proved(printer: Printer, request: _Request) -> Status:
         cases = [*decoder_cases()]
         subject = find_decoder(request.name, request.harness)
         target = ["--decoder", subject.name]
+    elif request.scheme is not None:
+        cases = [*scheme_cases()]
+        subject = find_scheme(request.name, request.harness)
+        target = ["--scheme", subject.name]
     else:
         cases, subject = [*all_cases()], request.backend(request.harness)
         target = [subject.name]

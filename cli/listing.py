@@ -10,15 +10,13 @@ import click
 
 from streamfactory.cli.parameters import json_flag
 from streamfactory.cli.results import table
-from streamfactory.spi.hooks import BACKENDS, DECODERS
-from streamfactory.wiring.plugins.manager import PluginInfo, default_manager
+from streamfactory.wiring.plugins.manager import NOUNS, PluginInfo, default_manager
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from streamfactory.cli.printing import Printer
 
-_KINDS: Final = {BACKENDS: "stream type", DECODERS: "decoder"}
 _PACKAGE: Final = re.compile("[A-Za-z0-9._-]+")
 _EXTRA: Final = re.compile(r"""extra\s*==\s*["']([^"']+)""")
 _STATES: Final = {
@@ -45,13 +43,13 @@ _STATES: Final = {
 @json_flag
 @click.pass_obj
 def list_command(printer: Printer, *, load: bool, timeout: float) -> None:
-    """List stream types and decoders.
+    """List stream types, decoders and schemes of references.
 
     Nothing is imported without --load: the list shows what packages declare. With
     --load, each is imported in another process, so that one that hangs or crashes
     affects no other.
     """
-    infos = default_manager().list(*_KINDS)
+    infos = default_manager().list(*NOUNS)
     if load:
         infos = _loaded(infos, timeout)
     documents = [_document(info) for info in infos]
@@ -80,7 +78,7 @@ def _document(info: PluginInfo) -> dict[str, Any]:
     if info.error is not None:
         state = _STATES.get(info.error.code, "broken")
     return {
-        "kind": _KINDS[info.group],
+        "kind": NOUNS[info.group],
         "name": info.name,
         "distribution": info.distribution,
         "version": info.version,

@@ -24,6 +24,7 @@ import click
 from streamfactory.cli.importing import importing
 from streamfactory.cli.log_format import logs_json
 from streamfactory.cli.printing import JsonPrinter, Printer, TextPrinter
+from streamfactory.cli.recording import recording
 from streamfactory.cli.signals import Terminated
 from streamfactory.cli.status import (
     MEANINGS,
@@ -144,7 +145,7 @@ class _Commands(click.Group):
             found = importlib.import_module(f"streamfactory.cli.{module}")
         command = getattr(found, attribute)
         assert isinstance(command, click.Command)
-        return command
+        return recording(command, cmd_name)
 
     def format_commands(
         self,

@@ -1,17 +1,142 @@
-"""The record of changes that commands make, where the catalogue asks for it."""
+"""The record of changes that commands make, where the catalogue asks for it.
+
+Each command is in one of three tables, by its path. Those in `CHANGES` are recorded as
+a whole, those in `OWN` record each change when they make it.
+"""
 
 from __future__ import annotations
 
-import getpass
 import os
-import socket
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from streamfactory.wiring.config.catalogue import Catalogue
+import click
+
+from streamfactory.cli.status import Status
+from streamfactory.spi.masking import mask_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+
+class _Whole(NamedTuple):
+    """A command that is one change, from its beginning to its end."""
+
+    right: str
+    kind: str
+    parameter: str
+    """Names what is changed."""
+    what: str
+
+
+CHANGES: Final = {
+    "backfill": _Whole("operate", "stream", "to", "backfilled"),
+    "copy": _Whole("operate", "stream", "to", "copied into"),
+    "publish": _Whole("operate", "stream", "target", "published into"),
+    "run": _Whole("operate", "pipeline", "files", "run"),
+    "spool": _Whole("operate", "stream", "targets", "received into its spool"),
+    "topics compact": _Whole("edit", "topic", "target", "compacted"),
+}
+OWN: Final = frozenset(
+    {
+        "checkpoint delete",
+        "checkpoint rewind",
+        "limit",
+        "offsets reset",
+        "offsets set",
+        "pause",
+        "replay-dead-letters",
+        "resume",
+        "topics create",
+        "topics delete",
+        "topics grow",
+        "topics truncate",
+    }
+)
+UNCHANGING: Final = frozenset(
+    {
+        "audit",
+        "check",
+        "checkpoint diff",
+        "checkpoint lag",
+        "checkpoint next",
+        "checkpoint show",
+        "conformance",
+        "describe",
+        "doctor",
+        "init",
+        "lag",
+        "list",
+        "monitoring export",
+        "new-backend",
+        "offsets show",
+        "preview",
+        "prove",
+        "schema",
+        "serve",
+        "tail",
+        "test",
+        "top",
+        "topics export",
+        "topics list",
+        "topics show",
+        "topics verify",
+        "ui",
+        "validate",
+    }
+)
+"""Commands that change nothing that streams or pipelines share: they look, or write
+files and topics that are new. Pages and servers have rights and records of their own:
+what people change there is not done by who started them."""
+_MARK: Final = "recorded_as"
+_ENDED: Final = (None, Status.FINE, Status.INTERRUPTED, Status.TERMINATED)
+"""Results of a command that did what it should, until it was told to end."""
+
+
+class _EndedBadly(Exception):
+    """A command reported a failure by its status."""
+
+    def __init__(self, status: Any) -> None:
+        super().__init__(f"it ended with status {int(status)}")
+        self.status = status
+
+
+def recording(command: click.Command, path: str) -> click.Command:
+    """Have a command, or those of a group, recorded as `CHANGES` says; once.
+
+    Args:
+        command: The command.
+        path: Its words, without that of the program.
+    """
+    if isinstance(command, click.Group):
+        for name, part in command.commands.items():
+            recording(part, f"{path} {name}")
+    whole, body = CHANGES.get(path), command.callback
+    if whole is not None and body is not None and not hasattr(body, _MARK):
+        command.callback = _recorded(whole, body)
+        setattr(command.callback, _MARK, whole)
+    return command
+
+
+def _recorded(whole: _Whole, body: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(body)
+    def run(*given: Any, **options: Any) -> Any:
+        if options.get("attached"):  # started by a page, which records it
+            return body(*given, **options)
+        named = options[whole.parameter]
+        names = named if isinstance(named, list | tuple) else [named]
+        name = ", ".join(mask_value(str(one)) for one in names)
+        try:
+            with recorded(whole.right, whole.kind, name, whole.what):
+                status = body(*given, **options)
+                if status not in _ENDED:
+                    raise _EndedBadly(status)
+        except _EndedBadly as error:
+            return error.status
+        return status
+
+    return run
 
 
 @contextmanager
@@ -35,7 +160,10 @@ def recorded(
         ConfigError: config; the record is not defined well.
     """
     # Commands that change nothing do not wait for what writes streams.
+    import socket
+
     from streamfactory.transfer.auditing import AuditTrail, Change, audit_stream
+    from streamfactory.wiring.config.catalogue import Catalogue
 
     catalogue = Catalogue().snapshot()
     definition = audit_stream(catalogue)
@@ -53,6 +181,8 @@ def recorded(
 
 def user_name() -> str:
     """Who runs the command."""
+    import getpass
+
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # a container may run as a user without an entry

@@ -12,9 +12,11 @@ if TYPE_CHECKING:
 
     from streamfactory.conformance.bench import Bench
     from streamfactory.conformance.decoders import DecoderBench
+    from streamfactory.conformance.schemes import SchemeBench
 
 B = TypeVar("B")
-"""The environment of a case: `Bench` for backends, `DecoderBench` for decoders."""
+"""The environment of a case: `Bench` for backends, `DecoderBench` for decoders,
+`SchemeBench` for schemes of references."""
 
 _WHOLES: Final = ("model", "spark", "spark_tasks", "spark_writing")
 """Modules whose cases combine many behaviours."""
@@ -108,5 +110,8 @@ CASES: Final[Registry[Bench]] = Registry()
 """All cases of backends."""
 DECODER_CASES: Final[Registry[DecoderBench]] = Registry()
 """All cases of decoders."""
+SCHEME_CASES: Final[Registry[SchemeBench]] = Registry()
+"""All cases of schemes of references."""
 case = CASES.register
 decoder_case = DECODER_CASES.register
+scheme_case = SCHEME_CASES.register

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 from streamfactory.wiring.core.nearest import nearest
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     import pyarrow as pa
@@ -100,6 +101,32 @@ class DecoderHarness(Protocol):
 
     def numbers(self, rows: pa.RecordBatch) -> list[int]:
         """The number of each row."""
+
+
+class SchemeHarness(Protocol):
+    """The methods that every harness of a scheme of references has.
+
+    Created without arguments, for each case.
+    """
+
+    def store(self, value: str) -> str:
+        """Store a value under a new name, without the code under test.
+
+        Returns:
+            What follows the colon in references to it.
+        """
+
+    def replace(self, what: str, value: str) -> None:
+        """Replace a stored value; ``what`` as `store` returned it."""
+
+    def missing(self) -> Sequence[str]:
+        """What follows the colon in references that are sound and have no value.
+
+        At least one; one for each way in which it can be missing.
+        """
+
+    def close(self) -> None:
+        """Remove what was stored."""
 
 
 SAMPLE_HEADERS: Final = ((("a", b"1"), ("b", b"\xff"), ("a", b"2"), ("c", None)),)
@@ -452,6 +479,13 @@ def lacking(harness: object, ability: Ability) -> list[str]:
     return [n for n in members(ability) if not callable(getattr(harness, n, None))]
 
 
+class StallsLookups(Protocol):
+    """Of a scheme: what it asks can be made to answer nothing."""
+
+    def stalled(self) -> AbstractContextManager[None]:
+        """Have what the scheme asks accept requests and answer none meanwhile."""
+
+
 BACKEND: Final = Kind(
     "streamfactory.conformance",
     Harness,
@@ -489,4 +523,9 @@ DECODER: Final = Kind(
     "streamfactory.conformance.decoders",
     DecoderHarness,
     (HasBadMessages, WritesUndeclared, WritesMisfits, SuppliesPlugin),
+)
+SCHEME: Final = Kind(
+    "streamfactory.conformance.references",
+    SchemeHarness,
+    (StallsLookups, SuppliesPlugin),
 )

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from streamfactory.conformance import cases as chapters
 from streamfactory.conformance import leaks
-from streamfactory.conformance.case import CASES, DECODER_CASES, B, Case, Registry
+from streamfactory.conformance.case import (
+    CASES,
+    DECODER_CASES,
+    SCHEME_CASES,
+    B,
+    Case,
+    Registry,
+)
 from streamfactory.conformance.expectations import Excluded, HarnessFailed
 from streamfactory.conformance.limits import SECONDS, Stuck, run_within
 from streamfactory.conformance.workbench import Workbench
@@ -26,6 +33,7 @@ if TYPE_CHECKING:
     from streamfactory.conformance.bench import Bench
     from streamfactory.conformance.decoders import DecoderBench
     from streamfactory.conformance.patience import Waits
+    from streamfactory.conformance.schemes import SchemeBench
 
 _TIDY: Final = "unused_objects_leave_nothing_open"
 
@@ -68,7 +76,7 @@ class Result:
 
 
 class Provable(Protocol[B]):
-    """What cases are run on: `Subject`, for decoders `DecoderSubject`."""
+    """What cases are run on: `Subject`, `DecoderSubject` or `SchemeSubject`."""
 
     @property
     def name(self) -> str:
@@ -97,6 +105,11 @@ def all_cases() -> list[Case[Bench]]:
 def decoder_cases() -> list[Case[DecoderBench]]:
     """Every case of decoders."""
     return _ordered(DECODER_CASES)
+
+
+def scheme_cases() -> list[Case[SchemeBench]]:
+    """Every case of schemes of references."""
+    return _ordered(SCHEME_CASES)
 
 
 def _ordered(registry: Registry[B]) -> list[Case[B]]:

@@ -11,10 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from streamfactory.conformance.bench import Bench
-from streamfactory.conformance.case import CASES, DECODER_CASES, Registry
+from streamfactory.conformance.case import (
+    CASES,
+    DECODER_CASES,
+    SCHEME_CASES,
+    Registry,
+)
 from streamfactory.conformance.decoders import DecoderBench
-from streamfactory.conformance.harness import BACKEND, DECODER, Kind
+from streamfactory.conformance.harness import BACKEND, DECODER, SCHEME, Kind
 from streamfactory.conformance.patience import USUAL, Waits
+from streamfactory.conformance.schemes import SchemeBench
 from streamfactory.conformance.workbench import guarded
 from streamfactory.spi import BrokenPlugin, PluginError
 from streamfactory.wiring.config.definition import from_mapping
@@ -24,7 +30,7 @@ from streamfactory.wiring.plugins.manager import PluginManager, default_manager
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from streamfactory.spi import Backend, Decoder
+    from streamfactory.spi import Backend, Decoder, ReferenceScheme
 
 TYPE_KEYS: Final = ("streamtype", "stream.type")
 """Keys that name a type, in lower case."""
@@ -119,6 +125,41 @@ class DecoderSubject:
         return DecoderBench(self.decoder, made, seed)
 
 
+@dataclass(frozen=True, slots=True)
+class SchemeSubject:
+    """A scheme of references that can be proved. Its plug-in is installed."""
+
+    scheme: ReferenceScheme
+    harness: Callable[[], Any]
+    waits: Waits = USUAL
+
+    @property
+    def name(self) -> str:
+        """The scheme's."""
+        return self.scheme.name
+
+    @property
+    def claims(self) -> dict[str, dict[str, Any]]:
+        """A scheme claims nothing."""
+        return {}
+
+    @property
+    def registry(self) -> Registry[SchemeBench]:
+        """The cases of schemes."""
+        return SCHEME_CASES
+
+    def prepare(self) -> None:
+        """Start what the harness shares between cases."""
+        prepare = getattr(self.harness, "prepare", None)
+        if prepare is not None:
+            guarded(prepare, self.harness, "prepare")()
+
+    def open(self, folder: Path, seed: int = 0) -> SchemeBench:  # noqa: ARG002 - of backends
+        """The environment of a case. The caller closes it."""
+        made = guarded(self.harness, self.harness, "__init__")()
+        return SchemeBench(self.scheme, made, seed)
+
+
 def find_subject(type_name: str, harness_path: str | None = None) -> Subject:
     """The backend of a type, with its harness.
 
@@ -146,6 +187,15 @@ def find_decoder(name: str, harness_path: str | None = None) -> DecoderSubject:
         return DecoderSubject(decoder, _registered(name, DECODER))
     harness = _loaded(harness_path, DECODER)
     return DecoderSubject(plugins_of(harness).decoder(name), harness)
+
+
+def find_scheme(name: str, harness_path: str | None = None) -> SchemeSubject:
+    """A scheme of references, with its harness; arguments and errors as above."""
+    # References are resolved by the plug-ins of the process, whoever asks for a value.
+    scheme = default_manager().scheme(name)
+    if harness_path is None:
+        return SchemeSubject(scheme, _registered(name, SCHEME))
+    return SchemeSubject(scheme, _loaded(harness_path, SCHEME))
 
 
 def subject_of(harness: Any, plugin: object = None) -> Subject:

@@ -10,8 +10,10 @@ from typing import Any
 from streamfactory.spi.errors import Problem
 from streamfactory.spi.masking import MASK, mask_secrets, mask_value, userinfo_secrets
 from streamfactory.spi.references import (
+    forget,
     has_reference,
     is_reference,
+    known_text,
     parts_to_mask,
     resolve,
     values_to_mask,
@@ -151,6 +153,18 @@ class StreamConfig(Mapping[str, Any]):
         found = {form for s in self._secrets() for form in (s, repr(s)[1:-1])}
         return mask_secrets(text, found)
 
+    def renew(self) -> bool:
+        """Have the secrets looked up again when they are next read.
+
+        Called after a client was refused: a secret may have been replaced.
+
+        Returns:
+            Whether one had been kept by this process; only schemes of references that
+            ask another process keep values.
+        """
+        texts = [one.text for one in self._all_settings() if "$" in one.text]
+        return sum(map(forget, texts)) > 0
+
     def digest(self) -> str:
         """Return a digest: equal for equal settings, across processes.
 
@@ -179,11 +193,9 @@ class StreamConfig(Mapping[str, Any]):
                 found |= values_to_mask(setting.text)
                 if isinstance(setting.value, str):  # resolved in another process
                     found |= parts_to_mask(setting.value)
-            try:
-                text = resolve(setting.text)
-            except Exception:  # noqa: BLE001, S112 - a secret that is not resolved cannot leak
-                continue
-            found |= {text} if setting.secret else set(userinfo_secrets(text))
+            text = known_text(setting.text)
+            if text is not None:
+                found |= {text} if setting.secret else set(userinfo_secrets(text))
         return {secret for secret in found if len(secret) > 2}
 
     def __getitem__(self, key: str) -> Any:

@@ -1,4 +1,4 @@
-"""How a backend or decoder is found: a descriptor, a hook, and an entry point.
+"""How a plug-in is found: a descriptor, a hook, and an entry point.
 
 A plug-in is a module with one hook, named by an entry point::
 
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pluggy
 
@@ -43,6 +43,7 @@ SPI_LEVEL: Final = 1
 
 BACKENDS: Final = "streamfactory.backends"
 DECODERS: Final = "streamfactory.decoders"
+REFERENCES: Final = "streamfactory.references"
 
 
 class _Marker(pluggy.HookimplMarker):  # type: ignore[misc]  # final for checkers
@@ -108,7 +109,7 @@ def import_later(module: str, name: str) -> Any:
     return _Later(module, name)
 
 
-def import_all(descriptor: Backend | Decoder) -> None:
+def import_all(descriptor: Descriptor) -> None:
     """Import what `import_later` put off.
 
     Raises:
@@ -216,7 +217,7 @@ def roles_of(backend: Backend) -> frozenset[Role]:
     )
 
 
-def is_imported(descriptor: Backend | Decoder, name: str) -> bool:
+def is_imported(descriptor: Descriptor, name: str) -> bool:
     """Whether reading a field of a descriptor imports nothing."""
     return type(object.__getattribute__(descriptor, name)) is not _Later
 
@@ -245,6 +246,53 @@ class Decoder(_Descriptor):
     reads_headers: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class ResolvedReference:
+    """What a reference stands for.
+
+    Args:
+        value: The value.
+        keep_seconds: How long the process keeps it, of a scheme that is `remote`; 0 to
+            look it up each time.
+    """
+
+    value: str = field(repr=False)
+    keep_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceScheme(_Descriptor):
+    """One kind of references in values: ``${<name>:WHAT}``.
+
+    Args:
+        name: What is before the colon; lower case.
+        doc: One sentence for users.
+        spi_level: The level of the contract that it was written for.
+        example: A whole reference, for error messages: ``${vault:kv/kafka#password}``.
+        lookup: Returns the value of what follows the colon, within a number of seconds.
+            Called from any thread, by several at once, in the process that uses the
+            value. It may block that long. What it raises: `ConfigError` (there is no
+            such value), `NotAuthorized`, `ConnectionFailed` or `StreamTimeout` (a retry
+            may help). A message contains no part of a value.
+        remote: Whether ``lookup`` waits for something outside of the process. Then it
+            runs in a thread of its own, which is left behind at the deadline; its
+            values are kept for their time; and it is never called to mask a text.
+        timeout_seconds: The deadline of one lookup, if ``remote``.
+    """
+
+    name: str
+    doc: str
+    spi_level: int
+    example: str
+    lookup: Callable[[str, float], ResolvedReference]
+    remote: bool = False
+    timeout_seconds: float = 10.0
+
+
+Descriptor: TypeAlias = Backend | Decoder | ReferenceScheme
+"""What a hook returns."""
+
+
 class HookSpecs:
     """The hooks. A plug-in implements one of them, once."""
 
@@ -256,4 +304,9 @@ class HookSpecs:
     @hookspec
     def streamfactory_decoder(self) -> Decoder:
         """Return the descriptor of a message format. Called once, on first use."""
+        raise NotImplementedError
+
+    @hookspec
+    def streamfactory_reference(self) -> ReferenceScheme:
+        """Return the descriptor of a scheme. Called once, on first use."""
         raise NotImplementedError

@@ -1,27 +1,32 @@
-"""References in values: ``${env:NAME}`` and ``${file:PATH}``.
+"""References in values: ``${env:NAME}``, ``${file:PATH}``, ``${<scheme>:WHAT}``.
 
 A secret is written as a reference and resolved as late as possible, in the process
-that uses it. ``$${`` stands for a literal ``${``. Files are read below the folders that
-the user allows: a definition may come from somebody else.
+that uses it. ``$${`` stands for a literal ``${``. Which schemes there are is a matter
+of plug-ins: see `streamfactory.spi.hooks.ReferenceScheme`.
 """
 
 from __future__ import annotations
 
-import os
 import re
-from contextlib import suppress
+from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from streamfactory.spi.errors import ConfigError
-from streamfactory.spi.files import read_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MAX_RESOLVED: Final = 1 << 20
 """Maximum characters of a value after its references were resolved."""
 
 FOLDERS: Final = "STREAMFACTORY_SECRETS"
 """The environment variable that names the folders of files, separated like ``PATH``."""
-_RUN_SECRETS: Final = "/run/secrets"
+
+# By name: a configuration that was unpickled in a process of its own resolves its
+# secrets there, where only this package may have been imported.
+_LOOKUP: Final = "streamfactory.wiring.references.lookup"
 
 _ESCAPE: Final = "$${"
 _REFERENCE: Final = re.compile(r"\$\$\{|\$\{(?:([^{}]*)(\}))?")
@@ -30,6 +35,27 @@ _SHOWN: Final = 80
 _PARTS: Final = re.compile(r"[\s,;:/@?&=|\"'{}()\[\]]+")
 _SHORTEST_VALUE: Final = 3
 _SHORTEST_PART: Final = 6
+
+
+class _Lookup(Protocol):
+    """The framework's half: finds schemes, asks them, and keeps what they answer."""
+
+    def reason_unusable(self, scheme: str) -> str | None:
+        """Why there is no such scheme, with those that there are; None if it is."""
+
+    def value(self, scheme: str, what: str) -> str:
+        """The value, looked up or kept."""
+
+    def known_values(self, scheme: str, what: str) -> Iterable[str]:
+        """The values that this process knows, without asking another; newest first."""
+
+    def forget(self, scheme: str, what: str) -> bool:
+        """Forget a kept value; whether there was one."""
+
+
+@cache
+def _lookup() -> _Lookup:
+    return cast("_Lookup", import_module(_LOOKUP))
 
 
 def has_reference(text: str) -> bool:
@@ -52,10 +78,15 @@ def malformed(text: str) -> str | None:
 def resolve(text: str) -> str:
     """Replace every reference by its value.
 
+    Blocks as long as the schemes of the references may: up to 60 s each.
+
     Raises:
-        ConfigError: config; the variable is not set, the file cannot be read, the kind
-            of reference is unknown, or the value would have more than `MAX_RESOLVED`
-            characters. The message has the reference, never a value.
+        ConfigError: config; there is no such value, the scheme is unknown, or the value
+            would have more than `MAX_RESOLVED` characters.
+        NotAuthorized: permanent; a remote scheme refuses the value.
+        ConnectionFailed, StreamTimeout: transient; a remote scheme did not answer.
+        PluginError: plugin; a remote scheme does not keep its contract.
+            The messages have the reference, never a value.
     """
     parts, length, end = list[str](), 0, 0
     known: dict[str, str] = {}
@@ -66,9 +97,22 @@ def resolve(text: str) -> str:
         parts += text[end : match.start()], known[whole]
         length, end = length + len(known[whole]), match.end()
         if length > MAX_RESOLVED:
-            msg = f"{_clip(whole)} cannot be resolved: the value is longer than 1 MiB"
+            what = "cannot be resolved: the value is longer than 1 MiB"
+            msg = f"{clip_reference(whole)} {what}"
             raise ConfigError(msg)
     return "".join((*parts, text[end:]))
+
+
+def forget(text: str) -> bool:
+    """Have the references of ``text`` looked up again when they are next resolved.
+
+    Called after a client was refused: the value may have been replaced meanwhile.
+
+    Returns:
+        Whether a value had been kept. Values of schemes that keep none, as ``env``, are
+        looked up each time anyway.
+    """
+    return sum(_lookup().forget(*_split(match)) for match in _well_formed(text)) > 0
 
 
 def with_folder(text: str, folder: str) -> str:
@@ -93,14 +137,30 @@ def values_to_mask(text: str) -> set[str]:
 
     A list or an address from a reference is shown in parts by those who use it. What
     cannot be resolved here is omitted, and so are values of fewer than 3 characters,
-    which would mask arbitrary text.
+    which would mask arbitrary text. Of remote schemes it is the values that this
+    process looked up, those of the past included: nothing is asked for to mask a text.
     """
     found = set[str]()
-    for match in _REFERENCE.finditer(text):
-        if match[2] is not None:
-            with suppress(ConfigError):
-                found |= parts_to_mask(_value(match))
+    for match in _well_formed(text):
+        for value in _lookup().known_values(*_split(match)):
+            found |= parts_to_mask(value)
     return found
+
+
+def known_text(text: str) -> str | None:
+    """``text`` with its references resolved, as far as this process knows; or None."""
+    parts, end = list[str](), 0
+    for match in _REFERENCE.finditer(text):
+        value: str | None = _ESCAPE[1:]
+        if match[0] != _ESCAPE:
+            if _malformed(match) is not None:
+                return None
+            value = next(iter(_lookup().known_values(*_split(match))), None)
+        if value is None:
+            return None
+        parts += text[end : match.start()], value
+        end = match.end()
+    return "".join((*parts, text[end:]))
 
 
 def parts_to_mask(value: str) -> set[str]:
@@ -109,21 +169,33 @@ def parts_to_mask(value: str) -> set[str]:
     return parts | {value} if len(value) >= _SHORTEST_VALUE else parts
 
 
+def clip_reference(reference: str) -> str:
+    """A reference for a message: shortened."""
+    short = len(reference) <= _SHOWN
+    return reference if short else f"{reference[: _SHOWN - 3]}..."
+
+
+def _split(match: re.Match[str]) -> tuple[str, str]:
+    scheme, _, what = match[1].partition(":")
+    return scheme, what
+
+
+def _well_formed(text: str) -> list[re.Match[str]]:
+    found = (match for match in _REFERENCE.finditer(text) if match[0] != _ESCAPE)
+    return [match for match in found if _malformed(match) is None]
+
+
 def _malformed(match: re.Match[str]) -> str | None:
     if match[0] == _ESCAPE:
         return None
     if match[2] is None:
         return _NOT_CLOSED
-    kind, _, name = match[1].partition(":")
-    if kind not in ("env", "file") or not name.strip():
-        kinds = "write ${env:NAME} or ${file:PATH}"
-        return f"{_clip(match[0])} is not a reference: {kinds}"
-    return None
-
-
-def _clip(reference: str) -> str:
-    short = len(reference) <= _SHOWN
-    return reference if short else f"{reference[: _SHOWN - 3]}..."
+    scheme, what = _split(match)
+    if not scheme or not what.strip():
+        reason: str | None = "write ${env:NAME} or ${file:PATH}"
+    else:
+        reason = _lookup().reason_unusable(scheme)
+    return reason and f"{clip_reference(match[0])} is not a reference: {reason}"
 
 
 def _value(match: re.Match[str]) -> str:
@@ -133,53 +205,4 @@ def _value(match: re.Match[str]) -> str:
     wrong = _malformed(match)
     if wrong is not None:
         raise ConfigError(wrong)
-    kind, _, name = match[1].partition(":")
-    return _environment(whole, name) if kind == "env" else _file(whole, name)
-
-
-def _environment(whole: str, name: str) -> str:
-    try:
-        value = os.environ.get(name)
-    except ValueError:  # a null character or a lone surrogate in the name
-        value = None
-    if value is None:
-        raise _unresolved(whole, "the environment variable is not set")
-    return value
-
-
-def _file(whole: str, path: str) -> str:
-    try:
-        content = _read(whole, path)
-        text = content.decode("utf-8")
-    except (OSError, ValueError) as error:  # ValueError: bad UTF-8, a null character
-        if isinstance(error, ConfigError):
-            raise
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise _unresolved(whole, str(reason)) from None
-    return text.rstrip("\r\n")
-
-
-def _read(whole: str, path: str) -> bytes:
-    """The content of a file below an allowed folder, of 1 MiB at most."""
-    found = Path(os.path.realpath(path))
-    if not any(map(found.is_relative_to, _folders())):
-        reason = f"the file is in no folder of {FOLDERS}, by default {_RUN_SECRETS} "
-        raise _unresolved(whole, f"{reason}and the working directory")
-    # Links were followed above: one that was created since is refused.
-    return read_file(found, MAX_RESOLVED, links=False)
-
-
-def _folders() -> list[Path]:
-    """The folders whose files can be read."""
-    given = os.environ.get(FOLDERS)
-    if given is None:
-        # The root is the working directory of many services: it allows nothing.
-        here = Path.cwd()
-        allowed = [Path(_RUN_SECRETS), *([here] if here.parent != here else [])]
-    else:
-        allowed = [Path(folder) for folder in given.split(os.pathsep) if folder]
-    return [folder.resolve() for folder in allowed]
-
-
-def _unresolved(whole: str, reason: str) -> ConfigError:
-    return ConfigError(f"{_clip(whole)} cannot be resolved: {reason}")
+    return _lookup().value(*_split(match))

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
-from streamfactory.spi.errors import ConfigError
+from streamfactory.spi.errors import ConfigError, StreamError
 from streamfactory.spi.files import read_file
 from streamfactory.spi.references import resolve
 
@@ -153,7 +153,7 @@ class UserFile:
         try:
             plain = tomllib.loads(read_file(self._path, _MOST_BYTES).decode())
             return self._parsed(plain)
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, ValueError, RecursionError, StreamError) as error:
             msg = f"access.file {self._path!r} cannot be used: {error}"
             raise ConfigError(msg) from None
 

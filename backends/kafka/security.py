@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 _LONGEST_STORE: Final = 1 << 20
 PREFIXES: Final = ("sasl.", "security.", "ssl.", "enable.sasl.", "enable.ssl.")
 
+MECHANISM: Final = frozenset({"sasl.mechanism", "sasl.mechanisms"})
+"""Two names of one property."""
+OAUTHBEARER: Final = "OAUTHBEARER"
+MSK_IAM: Final = "AWS_MSK_IAM"
+"""What Java calls the login of Amazon MSK; its tokens are those of OAUTHBEARER."""
+MECHANISMS: Final = ("GSSAPI", OAUTHBEARER, "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+"""Those of librdkafka that brokers have, as it spells them."""
+
 _RENAMED: Final[Mapping[str, str]] = {
     "ssl.truststore.certificates": "ssl.ca.pem",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
@@ -93,8 +101,9 @@ def java_security(given: Mapping[str, str]) -> dict[str, str]:
     if "sasl.jaas.config" in found:
         for key, value in _login(found.pop("sasl.jaas.config")).items():
             found.setdefault(key, value)
-    if found.get("sasl.mechanism") == "AWS_MSK_IAM":
-        found["sasl.mechanism"] = "OAUTHBEARER"
+    for key in MECHANISM.intersection(found):
+        if found[key] == MSK_IAM:
+            found[key] = OAUTHBEARER
     if "sasl.oauthbearer.client.id" in found:
         found.setdefault("sasl.oauthbearer.method", "oidc")
     if found.get("ssl.endpoint.identification.algorithm") == "":

@@ -11,7 +11,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any, Final
 
-from streamfactory.backends.kafka.options import AWS, REGION, TOKEN
+from streamfactory.backends.kafka.options import AWS, INSTALL_AWS, REGION, SIGNER, TOKEN
 from streamfactory.spi import ConfigError, NotAuthorized
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("streamfactory.kafka")
 
-_SIGNER: Final = "aws_msk_iam_sasl_signer.MSKAuthTokenProvider"
 _REGIONS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 
@@ -87,11 +86,10 @@ def _function(path: str, stream: str) -> Callable[[str], Token]:
 def _aws(config: StreamConfig) -> Callable[[str], Token]:
     """Sign with the credentials that AWS's libraries find: role, profile, variables."""
     try:
-        signer = importlib.import_module(_SIGNER)
+        signer = importlib.import_module(f"{SIGNER}.MSKAuthTokenProvider")
     except ImportError as error:
         msg = f"{TOKEN}={AWS} requires the package aws-msk-iam-sasl-signer-python"
-        remedy = "pip install 'streamfactory[kafka,msk]'"
-        raise ConfigError(msg, stream=config.name, remedy=remedy) from error
+        raise ConfigError(msg, stream=config.name, remedy=INSTALL_AWS) from error
     region = config.get(REGION) or next(filter(None, map(os.environ.get, _REGIONS)), "")
     if not region:
         msg = f"{TOKEN}={AWS}: the region of the cluster is unknown"

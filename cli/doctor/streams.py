@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Final
 from streamfactory.cli.doctor.findings import ERROR, OK, WARNING, Finding
 from streamfactory.cli.results import count
 from streamfactory.spi import ConfigError, StreamError, TopicNotFound
-from streamfactory.spi.hooks import BACKENDS, DECODERS
 from streamfactory.spi.references import has_reference
 from streamfactory.spi.topics import LEFT_OVER, TO_COMPACT
 from streamfactory.wiring.config.catalogue import ENVIRONMENT, Catalogue
 from streamfactory.wiring.core.bounded import Hung, bounded
 from streamfactory.wiring.core.guard import looking_once
-from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.plugins.manager import NOUNS, default_manager
 from streamfactory.wiring.streams.checks import StreamCheck
 from streamfactory.wiring.topics.admin import open_admin
 
@@ -75,7 +74,7 @@ _SET: Final = f"check the permissions, or set {ENVIRONMENT} to another folder"
 
 def _plugins() -> Iterator[Finding]:
     manager = default_manager()
-    for kind, group in (("stream type", BACKENDS), ("decoder", DECODERS)):
+    for group, kind in NOUNS.items():
         infos = manager.list(group)
         for info in infos:
             if info.error is not None:

@@ -265,8 +265,16 @@ def test_a_decoder_is_proved_by_its_harness(
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ([], "Give a stream TYPE, or --decoder NAME."),
-        (["memory", "--decoder", "raw"], "Give a stream TYPE, or --decoder NAME."),
+        ([], "Give a stream TYPE, --decoder NAME, or --scheme NAME."),
+        (
+            ["memory", "--decoder", "raw"],
+            "Give a stream TYPE, --decoder NAME, or --scheme NAME.",
+        ),
+        (
+            ["--scheme", "env", "--decoder", "raw"],
+            "Give a stream TYPE, --decoder NAME, or --scheme NAME.",
+        ),
+        (["--scheme", "env", "--benchmark"], "--benchmark is for stream types."),
         (["--decoder", "raw", "--config", "x"], "--config is for stream types."),
     ],
 )

@@ -44,6 +44,12 @@ def http_client(wheels: Installed) -> Installed:
     return _with_server(wheels, "http")
 
 
+@pytest.fixture(scope="session")
+def vault_client(wheels: Installed) -> Installed:
+    """The wheels, where the client of ``vault`` is installed."""
+    return _with_server(wheels, "vault")
+
+
 def _with_server(wheels: Installed, kind: str) -> Installed:
     try:
         return wheels.with_server(kind)

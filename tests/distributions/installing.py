@@ -65,8 +65,9 @@ SERVERS: Final = {
         "redis-server",
         ("redis-server", "redis-tools", "libjemalloc2", "liblzf1"),
     ),
+    "vault": Server("httpx", writes_once=False),
 }
-"""By type."""
+"""By type, or scheme of references."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,13 @@ AWS's signer does."""
 
 SIGNER = "aws_msk_iam_sasl_signer.MSKAuthTokenProvider"
 PARENT = SIGNER.partition(".")[0]
+
+
+def installed() -> ModuleType:
+    """The package of the signer, as if it was installed."""
+    package = ModuleType(PARENT)
+    package.__spec__ = ModuleSpec(PARENT, None)
+    return package
 
 
 @pytest.fixture
@@ -161,7 +169,7 @@ def test_the_signer_of_aws_makes_tokens(
     tokens: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(sys.modules, PARENT, ModuleType(PARENT))
+    monkeypatch.setitem(sys.modules, PARENT, installed())
     monkeypatch.setitem(sys.modules, SIGNER, importlib.import_module(tokens))
     monkeypatch.setenv("AWS_REGION", "eu-central-1")
     reads(kafka.sasl, filled, with_token("aws-msk-iam", sasl_mechanism=mechanism))
@@ -199,7 +207,7 @@ def test_what_the_signer_of_aws_needs_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = importlib.import_module(tokens) if signer else None
-    monkeypatch.setitem(sys.modules, PARENT, ModuleType(PARENT))
+    monkeypatch.setitem(sys.modules, PARENT, installed())
     monkeypatch.setitem(sys.modules, SIGNER, found)
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)

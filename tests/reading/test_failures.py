@@ -22,15 +22,20 @@ from streamfactory.spi import (
     NotAuthorized,
     OffsetOutOfRange,
     PermanentError,
+    ReferenceScheme,
+    ResolvedReference,
     StreamError,
     StreamTimeout,
     TransientError,
     UntranslatedError,
 )
+from streamfactory.spi.hooks import REFERENCES, hookimpl
+from streamfactory.spi.references import forget, resolve
+from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.testing.faults import SimulatedClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from streamfactory.wiring.reading.reader import Reader
 
@@ -413,3 +418,74 @@ def test_configuration_crosses_processes_with_its_secret_by_reference(
     copy = pickle.loads(dumped)
     assert copy == source.config
     assert copy["password"] == SECRET
+
+
+# --- secrets that were replaced -------------------------------------------------------
+
+
+class Rotated:
+    """A scheme of references whose value is another one at each look-up."""
+
+    asked = 0
+
+    def look_up(self, _what: str, _seconds: float) -> ResolvedReference:
+        self.asked += 1
+        return ResolvedReference(f"secret-{self.asked}", 60.0)
+
+    @hookimpl
+    def streamfactory_reference(self) -> ReferenceScheme:
+        return ReferenceScheme(
+            name="rotated",
+            doc="For tests.",
+            spi_level=1,
+            example="${rotated:WHAT}",
+            lookup=self.look_up,
+            remote=True,
+        )
+
+
+@pytest.fixture
+def rotated() -> Iterator[Rotated]:
+    scheme = Rotated()
+    default_manager().register(scheme)
+    yield scheme
+    default_manager().unregister(REFERENCES, "rotated")
+    forget("${rotated:key}")
+
+
+def test_refused_reader_tries_once_more_with_secrets_that_are_looked_up_again(
+    reader_of: Readers, rotated: Rotated
+) -> None:
+    refused = [NotAuthorized("secret-1 is refused") for _ in range(4)]
+    author = Author(refused[0], rows(0, 3), refused[1], refused[2])
+    seen = []
+    author.creating = lambda _: seen.append(resolve("${rotated:key}"))
+    reader = reader_of(author, group__id="${rotated:key}")
+    assert reader.fetch(0, timeout=5).num_rows == 3
+    assert seen == ["secret-1", "secret-2"]
+    with pytest.raises(NotAuthorized) as caught:
+        reader.fetch(3, timeout=5)
+    assert "secret" not in str(caught.value).replace("***", "")
+    assert (seen[-1], rotated.asked) == ("secret-3", 3)
+
+
+def test_refused_call_is_repeated_once_with_secrets_that_are_looked_up_again(
+    rotated: Rotated,
+) -> None:
+    author = Author()
+    author.refusals.extend(NotAuthorized("no") for _ in range(3))
+    source = author.source(group__id="${rotated:key}")
+    with pytest.raises(NotAuthorized):
+        source.metadata.partitions()
+    assert len(author.refusals) == 1
+    assert rotated.asked <= 2
+    source.close()
+
+
+def test_refused_reader_without_secrets_to_look_up_fails_at_once(
+    reader_of: Readers,
+) -> None:
+    author = Author(NotAuthorized("no"), rows(0, 3))
+    with pytest.raises(NotAuthorized):
+        reader_of(author).fetch(0, timeout=5)
+    assert len(author.made) == 1

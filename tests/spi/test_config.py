@@ -216,8 +216,8 @@ def test_references_are_replaced_once(
         (
             "${vault:db/password}",
             (
-                "${vault:db/password} is not a reference: write ${env:NAME} or "
-                "${file:PATH}"
+                "${vault:db/password} is not a reference: unknown reference scheme "
+                "'vault'; known are env, file; install streamfactory-vault"
             ),
         ),
         (

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from streamfactory.spi import (
     FUNCTION,
     Backend,
-    ConfigError,
     Decoder,
     Option,
     Problem,
+    StreamError,
     Yields,
 )
 from streamfactory.spi.hooks import BACKENDS, DECODERS
@@ -240,7 +240,7 @@ def _find_type(
     for word in words:
         try:
             names.add(resolve(word.text).strip().lower())
-        except ConfigError as error:
+        except StreamError as error:
             # Without the type nothing else can be validated.
             problems.append(Problem(word.key, error.what, word.origin))
     # Missing, empty, too long or conflicting: reported with the option itself.
@@ -291,7 +291,7 @@ def _text_of(properties: Sequence[Property]) -> str | None:
     """Return the name of a plug-in; None if it is invalid, which is reported later."""
     try:
         texts = {resolve(prop.text) for prop in properties}
-    except ConfigError:
+    except StreamError:
         return None
     text = texts.pop()
     return None if texts or len(text) > (PLUGIN.longest or 0) else text

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from streamfactory.spi import ConfigError, Option, Problem, StreamConfig
+from streamfactory.spi import Option, Problem, StreamConfig, StreamError
 from streamfactory.spi.config import Setting
 from streamfactory.spi.masking import MASK, mask_secrets, mask_value, userinfo_secrets
 from streamfactory.spi.references import has_reference, malformed, resolve
@@ -173,7 +173,7 @@ def _parse(
     key, text, origin = prop.key, prop.text, prop.origin
     try:
         resolved = resolve(text)
-    except ConfigError as error:
+    except StreamError as error:
         if use is not None:
             yield Problem(key, error.what, origin)
             return
@@ -207,7 +207,7 @@ def _agree(option: Option, one: str, other: str) -> bool:
         return True
     try:
         return bool(option.parse(resolve(one)) == option.parse(resolve(other)))
-    except ValueError:
+    except (ValueError, StreamError):
         return False
 
 
@@ -273,7 +273,7 @@ def _client_problems(
         elif looks_secret(key):
             yield from _literal_secret(prop, use)
         else:
-            with suppress(ConfigError):  # the client's process resolves it
+            with suppress(StreamError):  # the client's process resolves it
                 yield from _credentials(prop, resolve(prop.text), use)
 
 

@@ -16,6 +16,7 @@ from streamfactory.spi import (
     ClosedError,
     ConnectionFailed,
     ErrorTable,
+    NotAuthorized,
     StreamConfig,
     StreamError,
     StreamTimeout,
@@ -131,6 +132,8 @@ class Guard:
         """A call that an interrupt left to its thread."""
         self.answered = False
         """Whether the server has answered: its address is correct."""
+        self.secrets_renewed = False
+        """Whether the last refusal concerned secrets that are looked up again."""
 
     @property
     def policy(self) -> RetryPolicy:
@@ -181,6 +184,9 @@ class Guard:
             return elapsed >= patience
         return failures >= self._policy.attempts
 
+    def _may_reauthorize(self, error: StreamError) -> bool:
+        return isinstance(error, NotAuthorized) and self.secrets_renewed
+
     def log_retry(self, error: StreamError, failures: int, pause: float) -> None:
         """Log that an operation is retried.
 
@@ -217,6 +223,9 @@ class Guard:
         mask_error(found, self._config.mask)
         if found is not error:
             found.cause_text = self._config.mask(f"{type(error).__name__}: {error}")
+        if isinstance(found, NotAuthorized):
+            # After masking: what the server quotes may be the secret of now.
+            self.secrets_renewed = self._config.renew()
         return found.at(stream=self._config.name, partition=partition, offset=offset)
 
     def call(
@@ -230,6 +239,9 @@ class Guard:
     ) -> T:
         """Call ``function``; retry after transient errors, within ``timeout`` seconds.
 
+        A call that is refused is repeated once, if secrets were kept that can have been
+        replaced.
+
         Raises:
             StreamError: Translated. A transient one has exhausted the attempts or the
                 timeout, and its message has both.
@@ -237,6 +249,7 @@ class Guard:
         """
         start = self.clock.now()
         failures = 0
+        reauthorized = False
         while True:
             try:
                 answer = self._made(operation, function)
@@ -244,6 +257,9 @@ class Guard:
                 if not is_failure(error):
                     raise
                 found = self.translate(error, partition=partition)
+                if self._may_reauthorize(found) and not reauthorized:
+                    reauthorized = True
+                    continue
                 failures += 1
                 pause = self._policy.pause(failures)
                 elapsed = self.clock.now() - start

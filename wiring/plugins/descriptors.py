@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from streamfactory.spi import (
     SPI_LEVEL,
@@ -12,14 +12,21 @@ from streamfactory.spi import (
     Decoder,
     Option,
     PluginTooNew,
+    ReferenceScheme,
     Role,
 )
 from streamfactory.spi.hooks import is_imported, roles_of
+from streamfactory.spi.references import is_reference
 from streamfactory.wiring.options.shared import SHARED_OPTIONS
 from streamfactory.wiring.options.vocabulary import FRAMEWORK_OPTIONS
 
+if TYPE_CHECKING:
+    from streamfactory.spi.hooks import Descriptor
+
 _NAME: Final = re.compile("[a-z][a-z0-9_-]*")
-D = TypeVar("D", Backend, Decoder)
+_LONGEST: Final = 60
+"""Seconds that a lookup may be given: whoever opens a stream waits for it."""
+D = TypeVar("D", Backend, Decoder, ReferenceScheme)
 """The kind of a descriptor."""
 
 
@@ -53,7 +60,7 @@ def checked(kind: type[D], name: str, descriptor: object) -> D:
     return descriptor
 
 
-def _complaint(descriptor: Backend | Decoder) -> str | None:
+def _complaint(descriptor: Descriptor) -> str | None:
     """Return why a descriptor is invalid, as the end of a sentence."""
     level: object = descriptor.spi_level
     if type(level) is not int or level < 1:
@@ -62,6 +69,8 @@ def _complaint(descriptor: Backend | Decoder) -> str | None:
         return (
             f"has the name {descriptor.name!r}: use lower-case letters, digits, _ and -"
         )
+    if isinstance(descriptor, ReferenceScheme):
+        return _scheme_complaint(descriptor)
     if not all(isinstance(option, Option) for option in descriptor.options):
         return "has options that are not of class `Option`"
     keys = [key.lower() for option in descriptor.options for key in option.spellings]
@@ -69,6 +78,15 @@ def _complaint(descriptor: Backend | Decoder) -> str | None:
     if twice is not None:
         return f"declares {twice!r} twice"
     return _backend_complaint(descriptor) if isinstance(descriptor, Backend) else None
+
+
+def _scheme_complaint(scheme: ReferenceScheme) -> str | None:
+    begins = scheme.example.startswith(f"${{{scheme.name}:")
+    if not begins or not is_reference(scheme.example):
+        return f"has the example {scheme.example!r}, which is not one of its references"
+    if not 0 < scheme.timeout_seconds <= _LONGEST:
+        return f"has a timeout of {scheme.timeout_seconds} s, expected 0 to {_LONGEST}"
+    return None
 
 
 def _backend_complaint(backend: Backend) -> str | None:

@@ -20,6 +20,11 @@ KNOWN_BACKENDS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Stream types, each with a clause on how to install it."""
 
+KNOWN_SCHEMES: Final[Mapping[str, str]] = MappingProxyType(
+    {"vault": "install streamfactory-vault"}
+)
+"""Schemes of references, each with a clause on how to install it."""
+
 KNOWN_DECODERS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "avro": "install streamfactory[avro]",

@@ -27,22 +27,40 @@ from streamfactory.spi import (
     NotInstalled,
     PluginBlocked,
     PluginError,
+    ReferenceScheme,
     UnknownPlugin,
 )
-from streamfactory.spi.hooks import BACKENDS, DECODERS, HookSpecs, import_all
+from streamfactory.spi.hooks import (
+    BACKENDS,
+    DECODERS,
+    REFERENCES,
+    HookSpecs,
+    import_all,
+)
 from streamfactory.wiring.core.nearest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from importlib.metadata import Distribution, EntryPoint
 
+    from streamfactory.spi.hooks import Descriptor
+
 OWN_DISTRIBUTION: Final = "streamfactory"
 BLOCK: Final = "STREAMFACTORY_PLUGINS_BLOCK"
 ALLOW: Final = "STREAMFACTORY_PLUGINS_ALLOW"
 """Environment variables: lists of type names, decoder names or distributions."""
 
-_HOOKS: Final = {BACKENDS: "streamfactory_backend", DECODERS: "streamfactory_decoder"}
-_NOUNS: Final = {BACKENDS: "stream type", DECODERS: "decoder"}
+_HOOKS: Final = {
+    BACKENDS: "streamfactory_backend",
+    DECODERS: "streamfactory_decoder",
+    REFERENCES: "streamfactory_reference",
+}
+NOUNS: Final = {
+    BACKENDS: "stream type",
+    DECODERS: "decoder",
+    REFERENCES: "reference scheme",
+}
+"""What the plug-ins of each group are called."""
 
 
 class PluginInfo(NamedTuple):
@@ -92,8 +110,8 @@ class PluginManager:
         self._allowed = _words(environ[ALLOW]) if environ.get(ALLOW) else None
         self._pluggy = pluggy.PluginManager("streamfactory")
         self._pluggy.add_hookspecs(HookSpecs)
-        self._registered: dict[tuple[str, str], Backend | Decoder] = {}
-        self._outcomes: dict[tuple[str, str], Backend | Decoder | PluginError] = {}
+        self._registered: dict[tuple[str, str], Descriptor] = {}
+        self._outcomes: dict[tuple[str, str], Descriptor | PluginError] = {}
         self._lock = threading.RLock()
 
     def backend(self, name: str) -> Backend:
@@ -117,6 +135,24 @@ class PluginManager:
         found = self._get(DECODERS, name)
         assert isinstance(found, Decoder)
         return found
+
+    def scheme(self, name: str) -> ReferenceScheme:
+        """Return the descriptor of a scheme of references.
+
+        Raises:
+            PluginError: See `backend`.
+        """
+        found = self._get(REFERENCES, name)
+        assert isinstance(found, ReferenceScheme)
+        return found
+
+    def load(self, group: str, name: str) -> Descriptor:
+        """Return the descriptor of a plug-in of a group.
+
+        Raises:
+            PluginError: See `backend`.
+        """
+        return self._get(group, name)
 
     def names(self, group: str) -> list[str]:
         """Return the names of all plug-ins, sorted; loads none."""
@@ -148,7 +184,7 @@ class PluginManager:
         listed += [self._info(group, entry, found, load=load) for entry in found]
         return sorted(listed, key=lambda info: (info.name, info.distribution))
 
-    def register(self, plugin: object) -> Backend | Decoder:
+    def register(self, plugin: object) -> Descriptor:
         """Add a plug-in without an entry point: in a test or a notebook.
 
         Args:
@@ -164,7 +200,7 @@ class PluginManager:
             descriptor = self._call_hook(group, plugin, f"registered:{id(plugin)}")
             key = (group, descriptor.name)
             if key in self._registered:
-                msg = f"{_NOUNS[group]} {descriptor.name!r} is registered already"
+                msg = f"{NOUNS[group]} {descriptor.name!r} is registered already"
                 raise DuplicatePlugin(msg)
             self._registered[key] = descriptor
             return descriptor
@@ -174,7 +210,7 @@ class PluginManager:
         with self._lock:
             self._registered.pop((group, name), None)
 
-    def _get(self, group: str, name: str) -> Backend | Decoder:
+    def _get(self, group: str, name: str) -> Descriptor:
         with self._lock:
             key = (group, name)
             if key in self._registered:
@@ -186,7 +222,7 @@ class PluginManager:
             raise _again(outcome)
         return outcome
 
-    def _find(self, group: str, name: str) -> Backend | Decoder | PluginError:
+    def _find(self, group: str, name: str) -> Descriptor | PluginError:
         found = [entry for entry in _entries(group) if entry.name == name]
         if not found:
             return self._unknown(group, name)
@@ -228,6 +264,10 @@ class PluginManager:
         words = _words(f"{entry.name},{entry.distribution}")
         if words & self._blocked:
             return PluginBlocked(f"{entry.name!r} is blocked by {BLOCK}")
+        # A list of allowed types was written without the schemes of every installation.
+        own = entry.distribution == OWN_DISTRIBUTION
+        if own and entry.point.group == REFERENCES:
+            return None
         if self._allowed is not None and not words & self._allowed:
             return PluginBlocked(f"{entry.name!r} is not allowed by {ALLOW}")
         return None
@@ -236,10 +276,10 @@ class PluginManager:
         known = self.names(group)
         near = nearest(name.lower(), known)
         listed = f"known are {', '.join(known)}" if known else "none is installed"
-        msg = f"unknown {_NOUNS[group]} {name!r}; {listed}"
+        msg = f"unknown {NOUNS[group]} {name!r}; {listed}"
         return UnknownPlugin(msg, remedy=f"did you mean {near!r}?" if near else None)
 
-    def _load(self, group: str, entry: _Entry) -> Backend | Decoder:
+    def _load(self, group: str, entry: _Entry) -> Descriptor:
         whose = f"{entry.name} of {entry.owner}"
         try:
             plugin = _load(entry.point)
@@ -257,7 +297,7 @@ class PluginManager:
             raise BrokenPlugin(msg, remedy="the entry point and `name` must agree")
         return descriptor
 
-    def _call_hook(self, group: str, plugin: Any, name: str) -> Backend | Decoder:
+    def _call_hook(self, group: str, plugin: Any, name: str) -> Descriptor:
         try:
             self._pluggy.register(plugin, name=name)
             self._pluggy.check_pending()
@@ -282,7 +322,9 @@ class PluginManager:
 
         if group == BACKENDS:
             return checked(Backend, name, descriptor)
-        return checked(Decoder, name, descriptor)
+        if group == DECODERS:
+            return checked(Decoder, name, descriptor)
+        return checked(ReferenceScheme, name, descriptor)
 
     def _implements(self, plugin: Any, hook: str) -> bool:
         # pluggy 1.6 raises where a plug-in has no such attribute.
@@ -356,7 +398,7 @@ def _winner(entries: list[_Entry]) -> _Entry | None:
 
 def _duplicate(group: str, name: str, found: list[_Entry]) -> DuplicatePlugin:
     owners = " and ".join(sorted(entry.distribution for entry in found))
-    return DuplicatePlugin(f"{_NOUNS[group]} {name!r} is provided by {owners}")
+    return DuplicatePlugin(f"{NOUNS[group]} {name!r} is provided by {owners}")
 
 
 def _import_failure(entry: _Entry, error: ImportError) -> PluginError:

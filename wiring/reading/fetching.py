@@ -11,6 +11,7 @@ from streamfactory.spi import (
     Fetched,
     FetchLimits,
     IncarnationChanged,
+    NotAuthorized,
     OffsetOutOfRange,
     TransientError,
 )
@@ -99,6 +100,10 @@ class FetchLoop:
             except TransientError as error:
                 self._check_open()
                 self._held.recover(error)
+                continue
+            except NotAuthorized as error:
+                self._check_open()
+                self._held.reauthorize(error)
                 continue
             except DataLossError as error:
                 known = isinstance(error, (OffsetOutOfRange, IncarnationChanged))

@@ -6,7 +6,11 @@ import logging
 from time import perf_counter
 from typing import TYPE_CHECKING, final
 
-from streamfactory.spi import PartitionLevelConsumer, TransientError
+from streamfactory.spi import (
+    NotAuthorized,
+    PartitionLevelConsumer,
+    TransientError,
+)
 from streamfactory.wiring.reading.batches import checked_answer
 
 if TYPE_CHECKING:
@@ -51,6 +55,7 @@ class RecoveringConsumer:
         self._failures = 0
         self._failing_since = 0.0
         self._not_before = 0.0
+        self._reauthorized = False
         self.can_wake = False
         self.newly_made = False
         """Whether the last result was the first of its consumer."""
@@ -85,6 +90,7 @@ class RecoveringConsumer:
         finally:
             self._counters.fetch_seconds += perf_counter() - began
         self._failures = 0
+        self._reauthorized = False
         self._guard.answered = True
         return fetched
 
@@ -111,6 +117,19 @@ class RecoveringConsumer:
         pause = self._guard.policy.pause(self._failures)
         self._not_before = now + pause
         self._guard.log_retry(error, self._failures, pause)
+
+    def reauthorize(self, error: NotAuthorized) -> None:
+        """Have the next attempt use secrets that were looked up again.
+
+        Once after each success: a secret may have been replaced.
+
+        Raises:
+            NotAuthorized: The error, if no secret can be looked up again.
+        """
+        if self._reauthorized or not self._guard.secrets_renewed:
+            raise error
+        self._reauthorized = True
+        self._counters.recreated += 1
 
     def renew(self) -> None:
         """Make the next call create a new consumer."""

@@ -11,7 +11,7 @@ import time
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from streamfactory.spi import BrokenPlugin, PluginError
-from streamfactory.spi.hooks import BACKENDS, import_all
+from streamfactory.spi.hooks import import_all
 from streamfactory.wiring.plugins.manager import default_manager
 
 if TYPE_CHECKING:
@@ -127,8 +127,7 @@ def report() -> None:
         for group, name in json.load(sys.stdin):
             try:
                 manager = default_manager()
-                load = manager.backend if group == BACKENDS else manager.decoder
-                import_all(load(name))
+                import_all(manager.load(group, name))
                 plain = None
             except PluginError as error:
                 plain = error.to_dict()

@@ -1,0 +1,1 @@
+"""References ``${vault:PATH#KEY}`` to secrets of OpenBao and HashiCorp Vault."""

@@ -1,0 +1,1 @@
+"""Schemes of references, and how their values are looked up and kept."""

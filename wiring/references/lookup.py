@@ -1,0 +1,200 @@
+"""Looks references up: finds their scheme, keeps deadlines, values and secrets.
+
+`streamfactory.spi.references` calls the functions, from any thread. One table serves
+the process: streams that share a secret ask for it once.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+import threading
+import time
+from collections import OrderedDict, deque
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from streamfactory.spi import (
+    ConnectionFailed,
+    ContractBroken,
+    PluginError,
+    StreamError,
+    StreamTimeout,
+    UnknownPlugin,
+)
+from streamfactory.spi.hooks import REFERENCES, ResolvedReference
+from streamfactory.spi.references import clip_reference
+from streamfactory.wiring.plugins.known import KNOWN_SCHEMES
+from streamfactory.wiring.plugins.manager import default_manager
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from streamfactory.spi.hooks import ReferenceScheme
+
+_MOST_KEPT: Final = 4096
+"""References whose values a process keeps: the one used longest ago is dropped."""
+_PAST: Final = 8
+"""Values of one reference that are masked: secrets are replaced while clients that hold
+the former ones still report errors."""
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What is known of one reference of a remote scheme."""
+
+    values: deque[str] = field(default_factory=lambda: deque(maxlen=_PAST), repr=False)
+    """Newest last."""
+    until: float = -math.inf
+    """When the newest is looked up again, by the monotonic clock."""
+    running: Future[ResolvedReference] | None = None
+    """A look-up that others wait for, too."""
+
+
+_lock = threading.Lock()
+_kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
+
+
+def _after_fork() -> None:
+    # The threads of running look-ups, and whoever held the lock, are not in the child.
+    global _lock  # noqa: PLW0603 - a new lock, as the old one may be held for ever
+    _lock = threading.Lock()
+    for kept in _kept.values():
+        kept.running = None
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def reason_unusable(scheme: str) -> str | None:
+    """Why there is no such scheme, with those that there are; None if it is."""
+    try:
+        default_manager().scheme(scheme)
+    except UnknownPlugin as error:
+        install = KNOWN_SCHEMES.get(scheme)
+        hint = install or error.remedy or f"write {' or '.join(_examples())}"
+        return f"{error.what}; {hint}"
+    except PluginError as error:
+        return "; ".join(filter(None, (error.what, error.remedy)))
+    return None
+
+
+def value(scheme: str, what: str) -> str:
+    """The value of a reference, looked up or kept. Raises as `references.resolve`."""
+    found = default_manager().scheme(scheme)
+    if not found.remote:
+        return _ask(found, what).value
+    key = (scheme, what)
+    with _lock:
+        kept = _kept.setdefault(key, _Kept())
+        _kept.move_to_end(key)
+        if len(_kept) > _MOST_KEPT:
+            _kept.popitem(last=False)
+        if time.monotonic() < kept.until:
+            return kept.values[-1]
+        running, mine = kept.running, False
+        if running is None:
+            running = kept.running = Future()
+            mine = True
+    if mine:
+        threading.Thread(
+            target=_look_up, args=(found, what, kept, running), daemon=True
+        ).start()
+    try:
+        return running.result(found.timeout_seconds).value
+    except StreamError as error:
+        # A copy for each that waited: it gets the place of a stream.
+        raise copy.copy(error) from None
+    except FutureTimeout:
+        reason = f"{scheme} did not answer in {found.timeout_seconds:g} s"
+        raise StreamTimeout(_unresolved(scheme, what, reason)) from None
+
+
+def known_values(scheme: str, what: str) -> Iterable[str]:
+    """The values that this process knows, without asking another; newest first."""
+    found = default_manager().scheme(scheme)
+    if found.remote:
+        with _lock:
+            kept = _kept.get((scheme, what))
+            return [] if kept is None else [*reversed(kept.values)]
+    try:
+        return [_ask(found, what).value]
+    except StreamError:
+        return []
+
+
+def forget(scheme: str, what: str) -> bool:
+    """Have a kept value looked up again; whether there was one."""
+    with _lock:
+        kept = _kept.get((scheme, what))
+        if kept is None or time.monotonic() >= kept.until:
+            return False
+        kept.until = -math.inf
+        return True
+
+
+def _look_up(
+    scheme: ReferenceScheme, what: str, kept: _Kept, result: Future[ResolvedReference]
+) -> None:
+    """Ask a remote scheme, in a thread; keep what it answers."""
+    try:
+        found = _ask(scheme, what)
+    except BaseException as error:  # noqa: BLE001 - handed to those who wait
+        with _lock:
+            kept.running = None
+        result.set_exception(error)
+        return
+    with _lock:
+        kept.running = None
+        if found.value in kept.values:
+            kept.values.remove(found.value)
+        kept.values.append(found.value)
+        kept.until = time.monotonic() + found.keep_seconds
+    result.set_result(found)
+
+
+def _ask(scheme: ReferenceScheme, what: str) -> ResolvedReference:
+    try:
+        found: Any = scheme.lookup(what, scheme.timeout_seconds)
+    except StreamError as error:
+        again = copy.copy(error)  # the scheme may raise the same one again
+        again.what = _unresolved(scheme.name, what, error.what)
+        again.args = (again.what,)
+        raise again from None
+    # What a library says may contain the value: only its kind is shown.
+    except TimeoutError as error:
+        _raise(StreamTimeout, scheme, what, error)
+    except ConnectionError as error:
+        _raise(ConnectionFailed, scheme, what, error)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - of a stranger's code
+        _raise(ContractBroken, scheme, what, error)
+    if not isinstance(found, ResolvedReference) or not isinstance(found.value, str):
+        kind = type(getattr(found, "value", found)).__name__
+        reason = f"the scheme returned a {kind}, expected a ResolvedReference with text"
+        raise ContractBroken(_unresolved(scheme.name, what, reason))
+    return found
+
+
+def _raise(
+    kind: type[StreamError], scheme: ReferenceScheme, what: str, error: BaseException
+) -> NoReturn:
+    raise kind(_unresolved(scheme.name, what, type(error).__name__)) from None
+
+
+def _unresolved(scheme: str, what: str, reason: str) -> str:
+    return f"{clip_reference(f'${{{scheme}:{what}}}')} cannot be resolved: {reason}"
+
+
+def _examples() -> list[str]:
+    """How references of the usable schemes are written."""
+    manager = default_manager()
+    examples = []
+    for name in manager.names(REFERENCES):
+        try:
+            examples.append(manager.scheme(name).example)
+        except PluginError:
+            continue
+    return examples
