@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from flask import Flask, Response, abort, g, redirect, render_template, request, url_for
 from markupsafe import Markup, escape
+from streamfactory.ui.programs.routes import CHANGES
 from werkzeug.exceptions import HTTPException
 
 from streamfactory.spi import (
@@ -34,7 +35,16 @@ from streamfactory.ui.mapping import mapping
 from streamfactory.ui.pages import pages
 from streamfactory.ui.parameters import Parameter, checked, takes_parameters
 from streamfactory.ui.people import STREAMS, Right
-from streamfactory.ui.problems import Failed, http_problem, is_for_programs, problem
+from streamfactory.ui.problems import (
+    Failed,
+    http_problem,
+    is_change,
+    is_for_programs,
+    problem,
+    refuse_other_sites,
+)
+from streamfactory.ui.programs.answers import is_dry
+from streamfactory.ui.programs.bodies import with_body
 from streamfactory.ui.proxies import NotTrusted
 from streamfactory.ui.rights import (
     OPEN,
@@ -56,6 +66,8 @@ if TYPE_CHECKING:
 
 MOST_BYTES: Final = 96 * 1024
 """Of the body of a request: three times a file that is edited, as forms encode it."""
+_REFUSED: Final = (409, 412)
+"""Of answers to programs whose change is not made, though it could be asked for."""
 _OPEN: Final = ("log_in", "static")
 """Endpoints that need no user where reading requires one."""
 _HEADERS: Final = {
@@ -109,9 +121,11 @@ def create_app(found: Site) -> Flask:
     app.register_blueprint(running)
     app.register_blueprint(editor)
     app.register_blueprint(api)
+    for one in CHANGES:
+        app.register_blueprint(one)
     for endpoint, view in app.view_functions.items():
         if endpoint != "static":
-            app.view_functions[endpoint] = checked(permitted(view))
+            app.view_functions[endpoint] = checked(with_body(permitted(view)))
     return app
 
 
@@ -128,7 +142,9 @@ def _check_request() -> AnyResponse | None:
     if not access.knows_host(request.headers.get("Host", "")):
         abort(421, "The Host header names another server.")
     _identify()
-    if request.method == "POST":
+    if is_for_programs():
+        refuse_other_sites()
+    elif request.method == "POST":
         _check_origin()
         if request.endpoint != "log_in":
             _check_form()
@@ -146,14 +162,16 @@ def _identify() -> None:
     access = site().access
     g.user = g.session = None
     proxied = _proxied()
+    sends_token = proxied is None and "Authorization" in request.headers
+    if is_for_programs() and (sends_token or is_change()):
+        g.user = _bearer()  # for changes always: browsers send cookies by themselves
+        return
     g.session = access.session(request.cookies.get(_cookie()), proxied)
     if proxied is not None:
         if g.session is None and not is_for_programs():
             g.cookie = access.begin(proxied)
             g.session = access.session(g.cookie, proxied)
         g.user = proxied
-    elif is_for_programs() and "Authorization" in request.headers:
-        g.user = _bearer()
     elif g.session is not None:
         g.user = g.session.user
     else:
@@ -178,7 +196,9 @@ def _proxied() -> User | None:
 
 def _bearer() -> User:
     """Let a program in that sends a token."""
-    kind, _, token = request.headers["Authorization"].partition(" ")
+    kind, _, token = request.headers.get("Authorization", "").partition(" ")
+    if not kind:
+        abort(401, "Send a token: Authorization: Bearer TOKEN.")
     client = str(request.remote_addr)
     found = None
     if kind.lower() == "bearer":
@@ -293,7 +313,7 @@ def _log_out() -> AnyResponse:
 def _http_error(error: HTTPException) -> AnyResponse | tuple[str, int]:
     if error.code is None or error.code < 400:
         return error.get_response()  # a redirect
-    _record_refusal(error.description or error.name, is_right=error.code == 403)
+    _record_refusal(error.description or error.name, error.code)
     if is_for_programs():
         right = error.right.value if isinstance(error, RightMissing) else None
         return http_problem(error.code, error.name, error.description, right)
@@ -302,20 +322,18 @@ def _http_error(error: HTTPException) -> AnyResponse | tuple[str, int]:
     return render_template("error.html", error=text, status=error.code), error.code
 
 
-def _record_refusal(reason: str, *, is_right: bool = False) -> None:
+def _record_refusal(reason: str, status: int) -> None:
     """Record a change that a user asked for and that is not made.
 
     Args:
         reason: Why.
-        is_right: Whether the user may not; others are recorded when they were
-            confirmed, and not when they were only shown.
+        status: Of the answer.
     """
     trail, user = site().trail, g.get("user")
-    if trail is None or user is None or g.get("session") is None:
+    if trail is None or user is None or not _is_refused_change(status):
         return
-    begun = "confirmed" in g and g.confirmed.begun  # the record has its outcome
-    if request.method != "POST" or begun or not (is_right or "change" in request.form):
-        return
+    if "confirmed" in g and g.confirmed.begun:
+        return  # the record has its outcome
     right, thing = g.get("needed") or (Right.READ, None)
     kind, name = thing or ("", "")
     change = change_of(right, kind.removesuffix("s"), name)
@@ -326,10 +344,24 @@ def _record_refusal(reason: str, *, is_right: bool = False) -> None:
         _log.error("a refused change is not recorded: %s", error.what)
 
 
-def _stream_error(error: StreamError) -> AnyResponse | tuple[str, int]:
-    _record_refusal(error.what)
+def _is_refused_change(status: int) -> bool:
+    """Whether a request that failed was to change something, and not only to show it.
+
+    Of a user who may not, all requests are recorded.
+    """
     if is_for_programs():
-        return problem(plain_error(error))
+        confirmed = not is_dry() and status in _REFUSED
+        return is_change() and (status == 403 or confirmed)
+    if request.method != "POST" or g.get("session") is None:
+        return False
+    return status == 403 or "change" in request.form
+
+
+def _stream_error(error: StreamError) -> AnyResponse | tuple[str, int]:
+    if is_for_programs():
+        answer = problem(plain_error(error))
+        _record_refusal(error.what, answer.status_code)
+        return answer
     status = 400
     if isinstance(error, UnknownStream | TopicNotFound):
         status = 404
@@ -339,6 +371,7 @@ def _stream_error(error: StreamError) -> AnyResponse | tuple[str, int]:
         status = 503
     elif not isinstance(error, MisuseError | ValueError):
         status = 500
+    _record_refusal(error.what, status)
     found = plain_error(error)
     return render_template("error.html", error=found, status=status), status
 
