@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 from streamfactory.engines.search.browsing import messages_of
-from streamfactory.spi import MisuseError, StreamError
+from streamfactory.spi import StreamError, TransientError
 from streamfactory.ui.cells import MOST_COLUMNS
 from streamfactory.ui.masking import hidden_errors
 from streamfactory.ui.message_values import message_document, shown_columns
@@ -72,7 +72,7 @@ class Feeds:
             wait: Seconds until an answer without events.
 
         Raises:
-            MisuseError: misuse; there are too many live views.
+            TransientError: transient; there are too many live views.
         """
         with self._lock:
             self._feeds = {key: one for key, one in self._feeds.items() if one.alive}
@@ -80,7 +80,7 @@ class Feeds:
             if feed is None:
                 if self._closed or len(self._feeds) >= MOST_FEEDS:
                     msg = f"{MOST_FEEDS} live views are open, which is the limit"
-                    raise MisuseError(msg, remedy="close one, and wait 20 seconds")
+                    raise TransientError(msg, remedy="close one, and wait 20 seconds")
                 feed = self._feeds[query] = _Feed(query)
         return feed.wait(last, wait)
 

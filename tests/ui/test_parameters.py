@@ -211,13 +211,15 @@ def test_what_pages_are_asked_for_is_used_or_refused(logged_in: Client) -> None:
     assert found.keys() == GETS.keys()
     for rule, sound in GETS.items():
         path = path_of(rule)
+        for feed in logged_in.site.feeds.open():
+            feed.stop.set()  # there is a limit of them
         status = logged_in.get(path, **sound).status_code
         assert status == _SOUND.get(rule, 200), (rule, status)
         for change, refused in mistyped(declared(logged_in, found[rule], sound)):
             status = logged_in.get(path, **changed(sound, change)).status_code
             expected = refused and (rule, *change) not in ANY
             # A search of a busy machine may not end in time.
-            late = (503,) if "where" in change else ()
+            late = (503,) if "where" in change or rule.endswith("/events") else ()
             assert status < 500 or status in late, (rule, change, status)
             assert not expected or status >= 400, (rule, change, status)
 
