@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 
 from flask import Flask, Response, abort, g, redirect, render_template, request, url_for
 from markupsafe import Markup, escape
-from streamfactory.ui.programs.routes import CHANGES
 from werkzeug.exceptions import HTTPException
 
 from streamfactory.spi import (
@@ -29,11 +28,13 @@ from streamfactory.ui.api import api
 from streamfactory.ui.audits import audits
 from streamfactory.ui.browse import browse
 from streamfactory.ui.changes import change_of, in_time
+from streamfactory.ui.cookies import session_cookie, set_cookie
 from streamfactory.ui.editing.files import Changed
 from streamfactory.ui.editor import editor
 from streamfactory.ui.mapping import mapping
+from streamfactory.ui.openid.routes import sign_in
 from streamfactory.ui.pages import pages
-from streamfactory.ui.parameters import Parameter, checked, takes_parameters
+from streamfactory.ui.parameters import checked
 from streamfactory.ui.people import STREAMS, Right
 from streamfactory.ui.problems import (
     Failed,
@@ -45,15 +46,15 @@ from streamfactory.ui.problems import (
 )
 from streamfactory.ui.programs.answers import is_dry
 from streamfactory.ui.programs.bodies import with_body
+from streamfactory.ui.programs.routes import CHANGES
 from streamfactory.ui.proxies import NotTrusted
 from streamfactory.ui.rights import (
-    OPEN,
     RightMissing,
     may,
-    needs,
     permitted,
 )
 from streamfactory.ui.running import running
+from streamfactory.ui.sessions import log_in, log_out
 from streamfactory.ui.site import EXTENSION, Site, site
 from streamfactory.wiring.config.catalogue import active_profile
 from streamfactory.wiring.core.defects import InternalError
@@ -68,7 +69,7 @@ MOST_BYTES: Final = 96 * 1024
 """Of the body of a request: three times a file that is edited, as forms encode it."""
 _REFUSED: Final = (409, 412)
 """Of answers to programs whose change is not made, though it could be asked for."""
-_OPEN: Final = ("log_in", "static")
+_OPEN: Final = ("log_in", "static", "sign_in.begin", "sign_in.callback")
 """Endpoints that need no user where reading requires one."""
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; "
@@ -110,8 +111,8 @@ def create_app(found: Site) -> Flask:
     app.register_error_handler(StreamError, _stream_error)
     app.register_error_handler(Failed, _failed)
     app.register_error_handler(Exception, _defect)
-    app.add_url_rule("/log-in", "log_in", _log_in, methods=["GET", "POST"])
-    app.add_url_rule("/log-out", "log_out", _log_out, methods=["POST"])
+    app.add_url_rule("/log-in", "log_in", log_in, methods=["GET", "POST"])
+    app.add_url_rule("/log-out", "log_out", log_out, methods=["POST"])
     app.register_blueprint(pages)
     app.register_blueprint(audits)
     app.register_blueprint(browse)
@@ -119,6 +120,7 @@ def create_app(found: Site) -> Flask:
     app.register_blueprint(mapping)
     app.register_blueprint(actions)
     app.register_blueprint(running)
+    app.register_blueprint(sign_in)
     app.register_blueprint(editor)
     app.register_blueprint(api)
     for one in CHANGES:
@@ -130,11 +132,6 @@ def create_app(found: Site) -> Flask:
 
 
 # --- each request ---------------------------------------------------------------
-
-
-def _cookie() -> str:
-    # Cookies of a host are shared by its ports.
-    return f"streamfactory-{site().access.port}"
 
 
 def _check_request() -> AnyResponse | None:
@@ -166,7 +163,7 @@ def _identify() -> None:
     if is_for_programs() and (sends_token or is_change()):
         g.user = _bearer()  # for changes always: browsers send cookies by themselves
         return
-    g.session = access.session(request.cookies.get(_cookie()), proxied)
+    g.session = access.session(request.cookies.get(session_cookie()), proxied)
     if proxied is not None:
         if g.session is None and not is_for_programs():
             g.cookie = access.begin(proxied)
@@ -234,7 +231,7 @@ def _secure(response: Response) -> Response:
     if request.endpoint == "static":
         response.headers["Cache-Control"] = "max-age=3600"
     if "cookie" in g:
-        _set_cookie(response, g.cookie)
+        set_cookie(response, session_cookie(), g.cookie)
     return response
 
 
@@ -255,6 +252,7 @@ def _context() -> dict[str, Any]:
         "may": lambda right, kind, name: may(Right(right), kind, name),
         "can_some": can_some,
         "can_log_in": site().access.has_token,
+        "can_sign_in": site().access.sign_ins is not None,
         "csrf": None if session is None else session.csrf,
         "can_edit": can_some("edit") and site().edits.allowed,
         "audited": _may_see_record(),
@@ -270,41 +268,6 @@ def _may_see_record() -> bool:
         and user is not None
         and may(Right.VALUES, STREAMS, trail.name)
     )
-
-
-# --- sessions -------------------------------------------------------------------
-
-
-@takes_parameters(Parameter("token"))
-@needs(OPEN)
-def _log_in() -> str | AnyResponse | tuple[str, int]:
-    access = site().access
-    if not access.has_token:
-        abort(404)
-    if request.method == "GET":
-        return render_template("log_in.html", failed=False)
-    token = request.form.get("token", "").strip()
-    secret = access.log_in(token, request.remote_addr or "")
-    if secret is None:
-        _log.warning("a log-in with a wrong token from %s", request.remote_addr)
-        return render_template("log_in.html", failed=True), 403
-    response = redirect(url_for("pages.overview"), 303)
-    _set_cookie(response, secret)
-    return response
-
-
-def _set_cookie(response: AnyResponse, secret: str) -> None:
-    response.set_cookie(
-        _cookie(), secret, httponly=True, samesite="Strict", secure=request.is_secure
-    )
-
-
-@needs(OPEN)
-def _log_out() -> AnyResponse:
-    site().access.log_out(request.cookies.get(_cookie(), ""))
-    response = redirect(url_for("pages.overview"), 303)
-    response.delete_cookie(_cookie())
-    return response
 
 
 # --- errors ---------------------------------------------------------------------

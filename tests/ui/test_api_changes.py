@@ -251,8 +251,8 @@ def test_names_are_no_paths(program: Client, world: World, name: str) -> None:
         body = _DEFINITION if method == "PUT" else None
         found = send(program, method, path, body, If_None_Match="*")
         assert 400 <= found.status_code < 500, (method, found.status_code)
-    found = sorted(world.folder.rglob("*"))
-    assert [one for one in found if "changes" not in str(one)] == [
+    after = sorted(world.folder.rglob("*"))
+    assert [one for one in after if "changes" not in str(one)] == [
         one for one in before if "changes" not in str(one)
     ]
 

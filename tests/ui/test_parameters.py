@@ -25,6 +25,8 @@ _SOUND: Final = {
     "/actions/jobs/<int:number>": 404,
     "/edit/change": 400,
     "/edit/hop": 400,
+    "/sign-in": 404,
+    "/sign-in/callback": 404,
     "/api/v1/jobs/<int:number>": 404,
     "/api/v1/streams/<name>/spool/control": 404,
 }
@@ -56,6 +58,8 @@ GETS: Final[dict[str, dict[str, str]]] = {
     "/follow": _MESSAGES,
     "/events": {**_MESSAGES, "after": ""},
     "/log-in": {},
+    "/sign-in": {},
+    "/sign-in/callback": {},
     "/actions/topic": {"stream": "clicks"},
     "/actions/jobs": {},
     "/actions/jobs/<int:number>": {},

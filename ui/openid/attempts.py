@@ -1,0 +1,87 @@
+"""Sign-ins that have begun and not come back: each belongs to one browser.
+
+Needs no package of OpenID Connect, as `provider` does.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, final
+from urllib.parse import urlsplit
+
+from streamfactory.spi.addresses import is_loopback
+from streamfactory.spi.users import digest_of
+
+if TYPE_CHECKING:
+    from streamfactory.ui.openid.provider import OpenIdProvider
+
+_MOST: Final = 1000
+
+
+class SignInRefused(Exception):
+    """A sign-in is refused; the text has no secrets."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One sign-in. Its values are secrets of the server and the provider."""
+
+    state: str = field(default_factory=secrets.token_urlsafe, repr=False)
+    nonce: str = field(default_factory=secrets.token_urlsafe, repr=False)
+    verifier: str = field(default_factory=lambda: secrets.token_urlsafe(48), repr=False)
+    """Of PKCE."""
+    began: float = field(default_factory=time.monotonic)
+
+
+@final
+class SignIns:
+    """The sign-ins that have begun. Thread-safe.
+
+    Args:
+        provider: The provider.
+        is_secure: Whether browsers call the pages by TLS.
+    """
+
+    age: Final = 600
+    """Seconds in which a user signs in."""
+
+    def __init__(self, provider: OpenIdProvider, *, is_secure: bool) -> None:
+        self.provider, self.is_secure = provider, is_secure
+        self._lock = threading.Lock()
+        self._attempts: OrderedDict[bytes, Attempt] = OrderedDict()
+
+    def begin(self) -> tuple[str, Attempt]:
+        """Begin one; with the secret of the browser, for a cookie."""
+        secret, attempt = secrets.token_urlsafe(32), Attempt()
+        with self._lock:
+            self._attempts[digest_of(secret)] = attempt
+            if len(self._attempts) > _MOST:
+                self._attempts.popitem(last=False)
+        return secret, attempt
+
+    def take(self, secret: str) -> Attempt | None:
+        """The sign-in of a browser, once; None if there is none, or it is too old."""
+        with self._lock:
+            found = self._attempts.pop(digest_of(secret), None)
+        if found is None or time.monotonic() - found.began > self.age:
+            return None
+        return found
+
+
+def is_safe_address(address: Any) -> bool:
+    """Whether a URL is one of HTTPS, or of this machine, without a user in it."""
+    if not isinstance(address, str) or not address.isprintable() or " " in address:
+        return False
+    try:
+        parts = urlsplit(address)
+        host = parts.hostname or ""
+    except ValueError:
+        return False
+    if not host or "@" in parts.netloc or parts.fragment:
+        return False
+    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
