@@ -16,7 +16,7 @@ from streamfactory.spark.checkpoints import Place, apply_rewind, plan_rewind
 from streamfactory.spark.checkpoints import differences as moves_of
 from streamfactory.spark.locating import locate, opened
 from streamfactory.spark.targets import open_groups
-from streamfactory.spi import MisuseError, Position, SchemaMismatch, StreamError
+from streamfactory.spi import MisuseError, Position, SchemaMismatch
 from streamfactory.transfer.replaying import open_replay
 from streamfactory.ui.changes import (
     Confirmed,
@@ -188,9 +188,7 @@ def change_of_position(asked: Shown, *, confirmed: bool) -> Document:
     place, name, group = asked.place, asked.stream, asked.group
     try:
         marks = parse_marks([place] if "{" in place else place.split())
-    except StreamError:
-        raise
-    except ValueError as error:
+    except ValueError as error:  # also `PositionRefused`
         msg = f"the new position is invalid: {error}"
         raise MisuseError(msg, remedy="go back, and correct it") from None
     before = asked.before if confirmed else None

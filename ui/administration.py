@@ -21,6 +21,7 @@ from flask import Blueprint, abort, g, redirect, render_template, request, url_f
 from streamfactory.engines.search.outputs import json_lines
 from streamfactory.spi import (
     DecodeError,
+    FormatRefused,
     MisuseError,
     OffsetOutOfRange,
     SchemaMismatch,
@@ -133,7 +134,7 @@ def change_of_topic(
     made = _confirmed(asked) if confirmed else None
     try:
         return in_time(lambda: _planned(asked, made), made)
-    except (SchemaMismatch, OffsetOutOfRange, DecodeError) as error:
+    except (SchemaMismatch, OffsetOutOfRange, DecodeError, FormatRefused) as error:
         # What the client gave does not fit: no failure of the server.
         raise MisuseError(error.what, remedy=error.remedy) from error
 

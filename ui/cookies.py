@@ -52,5 +52,5 @@ def drop_cookie(response: Response, name: str) -> None:
 def _is_secure() -> bool:
     """Whether browsers call the pages by TLS: that of this server, or of a proxy."""
     sign_ins = site().access.sign_ins
-    by_proxy = sign_ins is not None and sign_ins.is_secure
-    return request.is_secure or by_proxy
+    host = "" if sign_ins is None else sign_ins.secure_host
+    return request.is_secure or request.host == host

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from streamfactory.spi import (
     BOOLEAN,
@@ -255,8 +256,9 @@ def _read_sign_ins(config: StreamConfig) -> SignIns | None:
         config["oidc.groups.claim"],
         tuple(config["oidc.scopes"]),
     )
-    is_secure = client.redirect.startswith("https:")
-    return SignIns(OpenIdProvider(client), is_secure=is_secure)
+    place = urlsplit(client.redirect)
+    host = place.netloc.lower().removesuffix(":443") if place.scheme == "https" else ""
+    return SignIns(OpenIdProvider(client), host)
 
 
 def read_access(config: StreamConfig) -> Access:

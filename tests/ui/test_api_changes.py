@@ -230,7 +230,7 @@ def test_a_definition_with_errors_is_refused_with_all_of_them(program: Client) -
     assert {one["key"] for one in problems} >= {"out.of.range"}
     assert all(one["line"] for one in problems)
     for text, what in (
-        ('name = "edited', "the definition has 1 errors"),
+        ('name = "edited', "the definition has an error"),
         (_DEFINITION.replace('"edited"', '"other"', 1), "the path names 'edited'"),
         (_DEFINITION + '"stream.memory.password" = "hunter2hunter2"', "literal"),
     ):
@@ -430,6 +430,54 @@ def test_other_bodies_are_refused(
     )
     assert found.status_code == status, found.get_data(as_text=True)
     assert found.mimetype == "application/problem+json"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PUT", POSITION, {"place": "\ud800"}),
+        ("PUT", POSITION, {"place": '{"a":' + "[" * 5000}),
+        ("PUT", f"{CLICKS}/position?group=..%2f..%2fx", {"place": "0"}),
+        ("POST", f"{CLICKS}/messages", {"row": {"id": "\ud800"}}),
+        ("POST", f"{CLICKS}/messages", {"row": {"id": 10**400}}),
+        ("POST", f"{CLICKS}/messages", {"row": {"id": 1, "_partition": 99}}),
+        ("POST", f"{CLICKS}/messages", {"row": {}}),
+        ("POST", f"{CLICKS}/messages", {"row": {}, "text": ""}),
+        ("POST", f"{CLICKS}/truncation", {"before": "\ud800"}),
+        ("PATCH", f"{CLICKS}/topic", {"partitions": 10**30}),
+        ("PUT", CONTROL, {"paused": True, "why": "x" * 1001, "rate": None}),
+        ("PUT", CONTROL, {"paused": True, "rate": {"rows": True}}),
+        ("POST", f"{API}/pipelines/delays/run", {"kind": "stop"}),
+    ],
+)
+def test_values_that_do_not_fit_are_refused(
+    program: Client, world: World, method: str, path: str, body: dict[str, Any]
+) -> None:
+    before = position(world)
+    found = send(program, method, path, body, If_Match="*")
+    assert found.status_code == 400, found.get_json()
+    assert found.get_json()["code"] == "misuse"
+    assert position(world) == before
+    assert "made" not in outcomes()
+
+
+def test_live_views_leave_turns_to_changes(program: Client) -> None:
+    found: list[float] = []
+
+    def ask() -> None:
+        other = Client(program.site, program.client.application.test_client())
+        begin = time.monotonic()
+        send(other, "GET", f"{CLICKS}/events?wait=4")
+        found.append(time.monotonic() - begin)
+
+    threads = [threading.Thread(target=ask) for _ in range(6)]
+    for one in threads:
+        one.start()
+    wrote = send(program, "POST", f"{CLICKS}/messages?dry_run=true", {"row": {"id": 1}})
+    assert wrote.status_code == 200, wrote.get_json()
+    for one in threads:
+        one.join()
+    assert sum(one >= 4 for one in found) == 2
 
 
 def test_rights_follow_the_definition_and_not_the_path(

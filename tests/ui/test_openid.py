@@ -163,7 +163,9 @@ def pages(
 ) -> Iterator[Client]:
     made = OpenIdProvider(OpenIdClient(issuer, "pages", SECRET, CALLBACK, **client))
     file = users_file(tmp_path / "users.toml", PATTERNS)
-    with people(file, sign_ins=SignIns(made, is_secure=secure)) as found:
+    with people(
+        file, sign_ins=SignIns(made, "localhost:9816" if secure else "")
+    ) as found:
         yield found
 
 

@@ -19,7 +19,7 @@ from streamfactory.spi.users import digest_of
 if TYPE_CHECKING:
     from streamfactory.ui.openid.provider import OpenIdProvider
 
-_MOST: Final = 1000
+_MOST: Final = 10_000
 
 
 class SignInRefused(Exception):
@@ -44,14 +44,14 @@ class SignIns:
 
     Args:
         provider: The provider.
-        is_secure: Whether browsers call the pages by TLS.
+        secure_host: By which browsers call the pages with TLS; empty for none.
     """
 
     age: Final = 600
     """Seconds in which a user signs in."""
 
-    def __init__(self, provider: OpenIdProvider, *, is_secure: bool) -> None:
-        self.provider, self.is_secure = provider, is_secure
+    def __init__(self, provider: OpenIdProvider, secure_host: str = "") -> None:
+        self.provider, self.secure_host = provider, secure_host
         self._lock = threading.Lock()
         self._attempts: OrderedDict[bytes, Attempt] = OrderedDict()
 

@@ -54,14 +54,16 @@ def ask(key: Hashable, function: Callable[[], Any], *, large: bool = False) -> A
 
 
 @contextmanager
-def patience() -> Iterator[bool]:
-    """Whether an answer may wait in the block: up to `MOST_WAITING` may."""
-    patient = _waiting.acquire(blocking=False)
+def patience(
+    turns: threading.BoundedSemaphore = _waiting,
+) -> Iterator[bool]:
+    """Whether an answer may wait in the block: by default `MOST_WAITING` may."""
+    patient = turns.acquire(blocking=False)
     try:
         yield patient
     finally:
         if patient:
-            _waiting.release()
+            turns.release()
 
 
 @contextmanager

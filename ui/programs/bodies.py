@@ -46,6 +46,8 @@ class Field:
     """Whether it may be null, which is not the same as a missing one."""
     words: tuple[str, ...] = ()
     """What a text may be; any if empty."""
+    longest: int = 0
+    """Characters of a text, at most; 0: as many as a body has."""
     least: int = 1
     """Of an integer."""
     most: int = LARGEST
@@ -66,6 +68,9 @@ class Field:
         if self.words and value not in self.words:
             msg = f"{self.name} is {value[:80]!r}"
             raise MisuseError(msg, remedy=f"use one of {', '.join(self.words)}")
+        if self.longest and len(value) > self.longest:
+            msg = f"{self.name} has more than {self.longest} characters"
+            raise MisuseError(msg, remedy="give a shorter one")
         if self.kind == "integer" and not self.least <= value <= self.most:
             msg = f"{self.name} is not from {self.least} to {self.most}"
             raise MisuseError(msg, remedy=self.doc)
@@ -78,6 +83,8 @@ class Field:
         found: dict[str, Any] = {"type": kind, "description": self.doc}
         if self.words:
             found["enum"] = [*self.words, *([None] if self.null else [])]
+        if self.longest:
+            found["maxLength"] = self.longest
         if self.kind == "integer":
             found |= {"minimum": self.least, "maximum": self.most}
         if self.fields:

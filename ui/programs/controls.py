@@ -50,7 +50,7 @@ controls = Blueprint("controls", __name__, url_prefix=PREFIX)
 
 _STATE: Final = takes_body(
     Field("paused", "Whether the job waits at the end of its batch.", "boolean", True),
-    Field("why", "The reason, shown to others."),
+    Field("why", "The reason, shown to others.", longest=1000),
     Field(
         "rate",
         "The most that it reads per second; null: as its stream configures.",

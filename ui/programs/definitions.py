@@ -62,7 +62,8 @@ class DefinitionInvalid(MisuseError):
 
     def __init__(self, draft: Draft) -> None:
         errors = [one for one in draft.problems if one.level == "error"]
-        what = f"the definition has {len(errors)} errors, so it is not saved"
+        counted = "an error" if len(errors) == 1 else f"{len(errors)} errors"
+        what = f"the definition has {counted}, so it is not saved"
         super().__init__(what, remedy="correct them: `problems` has their lines")
         self.problems = _remarks(draft)
 
@@ -218,7 +219,7 @@ def _content(kind: str, file: str) -> Content:
 
 
 def _path(kind: str, name: str) -> Path:
-    return folder_of(_KINDS[kind]).path / (file_of(kind, name) or f"new{SUFFIX}")
+    return folder_of(_KINDS[kind]).path / (file_of(kind, name) or f"{name}{SUFFIX}")
 
 
 def _asked() -> tuple[ShownEdit, Draft]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Final
 
 from flask import Blueprint, Response, request
@@ -19,6 +20,9 @@ live = Blueprint("live", __name__, url_prefix=PREFIX)
 
 EVENTS: Final = "text/event-stream"
 MOST_SECONDS: Final = 10
+MOST_LIVE: Final = 2
+"""Answers that wait for rows at a time: changes need the turns of the others."""
+_live = threading.BoundedSemaphore(MOST_LIVE)
 _QUERY: Final = (
     Parameter("where", "An SQL expression; only messages that it is true for."),
     Parameter("partition", "ID:TOPIC; all partitions if it is missing."),
@@ -50,7 +54,7 @@ def events(name: str) -> Response:
         masked=not may(Right.VALUES, STREAMS, name),
     )
     last = request.headers.get("Last-Event-ID") or args.get("after", "")
-    with patience() as patient:
-        wait = float(args.get("wait") or 5) if patient else 0.0
+    with patience(_live) as mine, patience() as patient:
+        wait = float(args.get("wait") or 5) if mine and patient else 0.0
         found = site().feeds.poll(query, last[:100], wait)
     return Response(sent_events(found), mimetype=EVENTS)
