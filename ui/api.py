@@ -178,6 +178,15 @@ def pipeline_lag(name: str) -> Response:
     return json_answer({"items": ask(("lags", str(path)), partial(lags, str(path)))})
 
 
+@api.get("/pipelines/<name>/checkpoint")
+@answers("Checkpoint")
+@needs(of_pipeline(Right.READ))
+def pipeline_checkpoint(name: str) -> Response:
+    """Return the checkpoint of a pipeline, with the last batches, newest first."""
+    path = facts.find(name, facts.pipelines(site().files))
+    return json_answer(ask(("progress", str(path)), partial(facts.progress, path)))
+
+
 @api.get("/audit")
 @takes_parameters(*PARAMETERS)
 @needs(RECORD)

@@ -135,6 +135,13 @@ SCHEMAS: Final[dict[str, dict[str, Any]]] = {
         ),
     ),
     "Text": _TEXT,
+    "Topics": _object(
+        "items count", items=_list(_TEXT), count={"type": "integer", "minimum": 0}
+    ),
+    "Hop": _object(
+        "element left_out", element={"type": "object"}, left_out=_list(_TEXT)
+    ),
+    "Checkpoint": _object("history", history=_list({"type": "object"})),
     "Edit": _object(
         "name file what made difference users problems check href",
         name=_TEXT,

@@ -26,7 +26,9 @@ from tests.ui.test_rights import (
     users_file,
 )
 
+from streamfactory.ui.programs import answers, controls
 from streamfactory.ui.programs.bodies import TOML
+from streamfactory.wiring.controls.states import Controls, JobState, Pause
 from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
@@ -125,6 +127,46 @@ def test_a_definition_is_created_replaced_renamed_and_deleted(
     assert not (world.catalogue / "second.toml").exists()
     assert outcomes() == ["begun", "made"] * 4
     assert rows()[-1]["before"] == other
+
+
+def test_the_last_change_is_undone(program: Client, world: World) -> None:
+    file = world.catalogue / "edited.toml"
+    assert send(program, "POST", f"{API}/undo", If_Match="*").status_code == 404
+    send(program, "PUT", EDITED, _DEFINITION, If_None_Match="*")
+    text = f"# more\n{_DEFINITION}"
+    send(program, "PUT", EDITED, text, If_Match=tag(program, EDITED))
+    shown = send(program, "POST", f"{API}/undo?dry_run=true")
+    assert {"kind": "removed", "text": "-# more"} in shown.get_json()["difference"]
+    assert send(program, "POST", f"{API}/undo").status_code == 428
+    assert send(program, "POST", f"{API}/undo", If_Match='"x"').status_code == 412
+    sent = {"If_Match": shown.headers["ETag"]}
+    assert send(program, "POST", f"{API}/undo", **sent).status_code == 200
+    assert file.read_text() == _DEFINITION
+    # What undoes that: the text as it was before. And of a deletion, the file.
+    gone = send(program, "DELETE", EDITED, If_Match=tag(program, EDITED))
+    assert gone.status_code == 200
+    shown = send(program, "POST", f"{API}/undo?dry_run=true")
+    sent = {"If_Match": shown.headers["ETag"]}
+    assert send(program, "POST", f"{API}/undo", **sent).status_code == 200
+    assert file.read_text() == _DEFINITION
+
+
+def test_a_stream_is_shown_as_metadata_of_hop(program: Client, world: World) -> None:
+    text = (
+        'name = "served"\n[properties]\nstreamType = "flight"\n'
+        '"stream.flight.location" = "grpc://127.0.0.1:9"\n'
+        '"stream.flight.topic.name" = "served"\n'
+    )
+    file, path = world.catalogue / "served.toml", f"{API}/streams/served/hop"
+    file.write_text(text)
+    found = send(program, "GET", path)
+    assert found.status_code == 200, found.get_json()
+    assert "served" in json.dumps(found.get_json()["element"])
+    file.write_text(f'{text}"stream.flight.token" = "hunter2hunter2"\n')
+    time.sleep(1.1)  # the catalogue is as it was a moment ago
+    refused = send(program, "GET", path)
+    assert refused.status_code == 400
+    assert "hunter2" not in refused.get_data(as_text=True)
 
 
 def test_a_pipeline_is_replaced_and_its_commands_are_not(
@@ -367,6 +409,23 @@ def test_a_job_is_paused_limited_and_resumed(program: Client) -> None:
     assert send(program, "GET", f"{CLICKS}/spool/control").status_code == 404
 
 
+def test_of_changes_of_a_job_at_once_one_is_made(
+    program: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = Pause("2026-01-01T00:00:00Z", "anna", "theirs")
+
+    def between(tag: str) -> None:
+        answers.expect(tag)
+        Controls().change("pipeline/delays", lambda state: JobState(theirs))
+
+    monkeypatch.setattr(controls, "expect", between)
+    seen = tag(program, CONTROL)
+    found = send(program, "PUT", CONTROL, STATE, If_Match=seen)
+    assert found.status_code == 409, found.get_json()
+    assert Controls().read("pipeline/delays") == JobState(theirs)
+    assert outcomes() == ["begun", "failed"]
+
+
 def test_live_rows_arrive_and_answers_end(program: Client, world: World) -> None:
     path = f"{CLICKS}/events"
     first = send(program, "GET", f"{path}?wait=0")
@@ -538,6 +597,7 @@ NEEDED: Final[dict[tuple[str, str], tuple[Any, set[str]]]] = {
     ("DELETE", "/streams/<name>/definition"): (None, {EDIT, VALUES}),
     ("PUT", "/pipelines/<name>/definition"): (PIPELINE, {EDIT, VALUES, OPERATE}),
     ("DELETE", "/pipelines/<name>/definition"): (None, {EDIT}),
+    ("POST", "/undo"): (None, {EDIT, VALUES}),
     ("PUT", "/streams/<name>/position"): ({"place": "0"}, {OPERATE}),
     ("PUT", "/pipelines/<name>/position"): ({"place": "0"}, {OPERATE}),
     ("PUT", "/streams/<name>/topic"): ({}, {EDIT}),
@@ -566,6 +626,8 @@ def test_each_change_is_refused_to_each_role_without_its_right(
     (world.catalogue / "edited.toml").write_text(_DEFINITION)
     file = users_file(tmp_path / "users.toml", {"*": by_role()})
     with people(file) as client:
+        made = send(client, "PUT", EDITED, f"# 1\n{_DEFINITION}", If_Match="*")
+        assert made.status_code == 200, made.get_json()
         client.site.jobs.start("replay", lambda job: {}, ("letters", "clicks"))
         found = {
             (method, rule.rule.removeprefix(API))

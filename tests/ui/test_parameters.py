@@ -21,7 +21,7 @@ name = "edited"
 streamType = "memory"
 "stream.memory.topic.name" = "edited"
 """
-_SOUND: Final = {
+SOUND: Final = {
     "/actions/jobs/<int:number>": 404,
     "/edit/change": 400,
     "/edit/hop": 400,
@@ -29,6 +29,7 @@ _SOUND: Final = {
     "/sign-in/callback": 404,
     "/api/v1/jobs/<int:number>": 404,
     "/api/v1/streams/<name>/spool/control": 404,
+    "/api/v1/streams/<name>/hop": 409,
 }
 """The status where there is nothing of the kind."""
 GETS: Final[dict[str, dict[str, str]]] = {
@@ -89,7 +90,10 @@ GETS: Final[dict[str, dict[str, str]]] = {
     "/api/v1/streams/<name>/events": {"partition": "0:clicks", "wait": "0"},
     "/api/v1/streams/<name>/spool/control": {},
     "/api/v1/streams/<name>/copies/<to>/control": {},
+    "/api/v1/streams/<name>/topics": {},
+    "/api/v1/streams/<name>/hop": {},
     "/api/v1/pipelines/<name>/definition": {},
+    "/api/v1/pipelines/<name>/checkpoint": {},
     "/api/v1/pipelines/<name>/run": {},
     "/api/v1/pipelines/<name>/control": {},
     "/api/v1/jobs": {},
@@ -218,7 +222,7 @@ def test_what_pages_are_asked_for_is_used_or_refused(logged_in: Client) -> None:
         for feed in logged_in.site.feeds.open():
             feed.stop.set()  # there is a limit of them
         status = logged_in.get(path, **sound).status_code
-        assert status == _SOUND.get(rule, 200), (rule, status)
+        assert status == SOUND.get(rule, 200), (rule, status)
         for change, refused in mistyped(declared(logged_in, found[rule], sound)):
             status = logged_in.get(path, **changed(sound, change)).status_code
             expected = refused and (rule, *change) not in ANY

@@ -15,7 +15,12 @@ from flask import Blueprint, Response, abort, g, request, url_for
 from streamfactory.spi import MisuseError, StreamError, UnknownStream, Unsupported
 from streamfactory.ui import pipelines as facts
 from streamfactory.ui.catalogue import catalogue
-from streamfactory.ui.editing.checking import difference, refuse_commands, try_out
+from streamfactory.ui.editing.checking import (
+    difference,
+    refuse_commands,
+    topics_of,
+    try_out,
+)
 from streamfactory.ui.editing.drafts import draft_of, folder_of
 from streamfactory.ui.editing.files import MOST_BYTES, SUFFIX, plain_lines
 from streamfactory.ui.editing.needed import rules_of_change
@@ -37,12 +42,15 @@ from streamfactory.ui.programs.answers import (
     expect_nothing,
     is_dry,
     json_answer,
+    tag_of,
     turn,
 )
 from streamfactory.ui.programs.bodies import TOML, body, takes_definition
-from streamfactory.ui.rights import Rule, Thing, needs
+from streamfactory.ui.rights import Rule, Thing, needs, of_stream
 from streamfactory.ui.shown import ShownEdit
 from streamfactory.ui.site import site
+from streamfactory.ui.streams import configuration
+from streamfactory.wiring.config.imports.hop import write_hop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,6 +60,7 @@ if TYPE_CHECKING:
 
 definitions = Blueprint("definitions", __name__, url_prefix=PREFIX)
 
+MOST_TOPICS: Final = 1000
 _KINDS: Final = {STREAMS: "stream", PIPELINES: "pipeline"}
 
 
@@ -93,6 +102,7 @@ def _named() -> Iterator[Thing]:
 
 
 _READ: Final = Rule(Right.EDIT, "the definition", _named)
+_OF_STREAM: Final = of_stream(Right.EDIT)
 _CHANGED: Final = rules_of_change(lambda: _asked()[0])
 
 
@@ -160,6 +170,67 @@ def delete_definition(kind: str, name: str) -> Response:
     with turn():
         make_edit(change)
     return _answer(change, draft, made=True)
+
+
+def _last() -> ShownEdit:
+    """What undoes the last change."""
+    found = site().edits.undo
+    if found is None:
+        abort(404, "Nothing was changed since the server started.")
+    return found
+
+
+@definitions.post("/undo")
+@takes_parameters(DRY_RUN)
+@takes_condition()
+@answers("Edit")
+@needs(*rules_of_change(_last))
+def undo() -> Response:
+    """Undo the last change of a definition by this server, in the pages or here.
+
+    If-Match has the ETag of the same request with dry_run.
+    """
+    change, digest = _last(), ""
+    folder = folder_of(change.kind)
+    path = folder.path / (change.new or change.old)
+    draft = draft_of(change.kind, path, change.after or change.before)
+    tag = change.digest or tag_of(change.after)
+    if is_dry():
+        return _answer(change, draft, made=False, digest=tag)
+    expect(tag)
+    with turn():
+        digest = make_edit(change)
+    return _answer(change, draft, made=True, digest=digest)
+
+
+@definitions.get("/streams/<name>/topics")
+@takes_parameters()
+@answers("Topics")
+@needs(_OF_STREAM)
+def reached_topics(name: str) -> Response:
+    """Return the topics that the server or folder of a stream has."""
+    definition = catalogue().get(name)
+    kind = str(configuration(definition.name)["type"] or "")
+    find = partial(topics_of, definition, kind)
+    found = ask(("topics", definition.name), find)
+    return json_answer({"items": found[:MOST_TOPICS], "count": len(found)})
+
+
+@definitions.get("/streams/<name>/hop")
+@takes_parameters()
+@answers("Hop")
+@needs(_OF_STREAM)
+def hop_metadata(name: str) -> Response:
+    """Return a stream as metadata of Apache Hop, with what was left out."""
+    file = _existing(STREAMS, name)
+    text = folder_of("stream").read(file).text
+    # Refused if it has literal secrets.
+    definition = draft_of("stream", folder_of("stream").path / file, text).definition
+    if definition is None:
+        msg = "the definition cannot be read"
+        raise MisuseError(msg, remedy="mend the file first")
+    element, left_out = write_hop(definition)
+    return json_answer({"element": element, "left_out": [str(one) for one in left_out]})
 
 
 for _kind in _KINDS:
