@@ -26,6 +26,8 @@ from tests.ui.test_rights import (
     users_file,
 )
 
+from streamfactory.spi import ConnectionFailed
+from streamfactory.transfer.auditing import AuditTrail
 from streamfactory.ui.programs import answers, controls
 from streamfactory.ui.programs.bodies import TOML
 from streamfactory.wiring.controls.states import Controls, JobState, Pause
@@ -461,6 +463,56 @@ def test_only_a_token_changes_something(program: Client, world: World) -> None:
     found = send(program, "PUT", POSITION, body, If_Match="*", **site)
     assert found.status_code == 403
     assert position(world) == before
+
+
+def test_the_record_is_only_appended_to(program: Client, world: World) -> None:
+    """Not even by who has all rights; and each try of it is in it."""
+    world.letters({"one": b"first"})
+    changes, text = f"{API}/streams/changes", _DEFINITION.replace("edited", "changes")
+    tries: list[tuple[str, str, Any]] = [
+        ("POST", f"{changes}/messages", {"row": {}}),
+        ("POST", f"{changes}/truncation", {"before": "latest"}),
+        ("POST", f"{changes}/truncation?dry_run=true", {"before": "latest"}),
+        ("PATCH", f"{changes}/topic", {"partitions": 9}),
+        ("DELETE", f"{changes}/topic?topic=changes", None),
+        ("PUT", f"{changes}/definition", text),
+        ("PUT", EDITED, text),
+        ("PUT", f"{changes}/position?group=x", {"place": "0"}),
+        ("POST", f"{API}/streams/letters/replays", {"to": "changes"}),
+    ]
+    for method, path, body in tries:
+        found = send(program, method, path, body, If_Match="*")
+        assert found.status_code == 403, (path, found.get_json())
+        assert "only appended to" in found.get_json()["detail"]
+    assert outcomes() == ["refused"] * len(tries)
+
+
+def test_what_cannot_be_recorded_is_not_done(
+    program: Client, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(*_: Any, **__: Any) -> None:
+        msg = "changes cannot be recorded"
+        raise ConnectionFailed(msg)
+
+    (world.catalogue / "edited.toml").write_text(_DEFINITION)
+    before, seen = position(world), tag(program, EDITED)
+    tags = {path: tag(program, path) for path in (POSITION, CONTROL)}
+    monkeypatch.setattr(AuditTrail, "write", write)
+    for method, path, body, condition in (
+        ("DELETE", EDITED, None, seen),
+        ("PUT", EDITED, f"# x\n{_DEFINITION}", seen),
+        ("PUT", POSITION, {"place": "0"}, tags[POSITION]),
+        ("PUT", CONTROL, STATE, tags[CONTROL]),
+        ("POST", f"{CLICKS}/messages", {"row": {"id": 1}}, "*"),
+    ):
+        found = send(program, method, path, body, If_Match=condition)
+        assert found.status_code == 503, (path, found.get_json())
+        assert found.headers["Retry-After"] == "1"
+    assert (world.catalogue / "edited.toml").read_text() == _DEFINITION
+    assert position(world) == before
+    assert Controls().read("pipeline/delays") == JobState()
+    rows = send(program, "GET", f"{CLICKS}/rows?count=200").get_json()["items"]
+    assert len(rows) == 14
 
 
 @pytest.mark.parametrize(
