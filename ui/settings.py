@@ -23,7 +23,8 @@ from streamfactory.spi.listening import (
 from streamfactory.spi.users import UserFile
 from streamfactory.transfer.auditing import AuditTrail, audit_stream
 from streamfactory.ui.access import Access
-from streamfactory.ui.openid.attempts import SignIns, is_safe_address
+from streamfactory.ui.openid.attempts import SignIns
+from streamfactory.ui.openid.rules import is_safe_address
 from streamfactory.ui.people import TABLES
 from streamfactory.ui.proxies import Proxy, parse_networks
 from streamfactory.wiring.config.catalogue import Catalogue

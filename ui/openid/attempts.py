@@ -10,20 +10,14 @@ import threading
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, final
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Final, final
 
-from streamfactory.spi.addresses import is_loopback
 from streamfactory.spi.users import digest_of
 
 if TYPE_CHECKING:
     from streamfactory.ui.openid.provider import OpenIdProvider
 
 _MOST: Final = 10_000
-
-
-class SignInRefused(Exception):
-    """A sign-in is refused; the text has no secrets."""
 
 
 @final
@@ -71,17 +65,3 @@ class SignIns:
         if found is None or time.monotonic() - found.began > self.age:
             return None
         return found
-
-
-def is_safe_address(address: Any) -> bool:
-    """Whether a URL is one of HTTPS, or of this machine, without a user in it."""
-    if not isinstance(address, str) or not address.isprintable() or " " in address:
-        return False
-    try:
-        parts = urlsplit(address)
-        host = parts.hostname or ""
-    except ValueError:
-        return False
-    if not host or "@" in parts.netloc or parts.fragment:
-        return False
-    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))

@@ -23,7 +23,7 @@ from joserfc.jwk import KeySet, import_key
 
 from streamfactory.spi import ConfigError, ConnectionFailed
 from streamfactory.spi.users import is_user_name
-from streamfactory.ui.openid.attempts import SignInRefused, is_safe_address
+from streamfactory.ui.openid.rules import SignInRefused, is_safe_address
 from streamfactory.ui.people import User
 from streamfactory.wiring.core.bounded import Hung, bounded
 

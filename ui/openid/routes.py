@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from flask import Blueprint, abort, make_response, redirect, render_template, request
 
 from streamfactory.ui.cookies import drop_cookie, session_cookie, set_cookie
-from streamfactory.ui.openid.attempts import SignInRefused
+from streamfactory.ui.openid.rules import SignInRefused
 from streamfactory.ui.parameters import Parameter, takes_parameters
 from streamfactory.ui.rights import OPEN, needs
 from streamfactory.ui.site import site
