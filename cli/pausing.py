@@ -20,6 +20,7 @@ from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.controls.states import (
     Controls,
     Pause,
+    check_rate,
     pipeline_job,
     spool_job,
 )
@@ -98,15 +99,13 @@ def limit_command(
     each source. Without options, shows it.
     """
     controls, job = Controls(), job_of(name)
-    if size is not None and job.startswith(pipeline_job("")):
-        msg = f"{job} cannot be limited in bytes: Spark plans batches by offsets"
-        raise MisuseError(msg, remedy="use --rows")
     if (rows is not None or size is not None) + unlimited + forgets > 1:
         msg = "give one of a rate, --none and --default."
         raise click.UsageError(msg)
     rate = None
     if unlimited or rows is not None or size is not None:
         rate = Rate(rows, None if size is None else _bytes(size))
+    check_rate(job, rate)
     if forgets or rate is not None:
         with recorded("operate", "job", job, "limited", after=str(rate or "default")):
             controls.change(job, lambda state: replace(state, rate=rate))

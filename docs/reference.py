@@ -187,13 +187,16 @@ def _page_rights() -> str:
     app = create_app(Site(access, Recorder(lookups, 1.0, ()), lookups))
     lines = ["| path | right | for |", "|---|---|---|"]
     with app.app_context():
-        for rule in sorted(app.url_map.iter_rules(), key=lambda one: one.rule):
+        rules = app.url_map.iter_rules()
+        for rule in sorted(rules, key=lambda one: (one.rule, min(one.methods or ()))):
             if rule.endpoint == "static":
                 continue
-            method = ", ".join(sorted((rule.methods or set()) & {"GET", "POST"}))
+            methods = (rule.methods or set()) - {"HEAD", "OPTIONS"}
+            method = ", ".join(sorted(methods))
             for one in rules_of(rule.endpoint):
                 right = "" if one.right is None else f"`{one.right.value}`"
                 path = rule.rule.replace("<int:number>", "N").replace("<name>", "NAME")
+                path = path.replace("<to>", "TO")
                 lines.append(f"| {method} `{path}` | {right} | {one.of} |")
     return "\n".join(lines)
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from streamfactory.spi.users import UserFile
+    from streamfactory.ui.openid.attempts import SignIns
     from streamfactory.ui.proxies import Proxy
     from streamfactory.ui.shown import AnyShown
 
@@ -43,15 +44,18 @@ FAILURE_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A client that gave a token, or that a proxy said the name of."""
+    """A client that gave a token, or that a proxy or a provider said the name of."""
 
     user: User
     token: bytes | None
-    """The digest of the token; None if a proxy says with each request who it is."""
+    """The digest of the token; None if somebody else says who the user is: a proxy with
+    each request, or a provider at the sign-in."""
     csrf: str
     """What the forms of its pages send."""
     ends: float
     """By the monotonic clock."""
+    hint: str | None = field(default=None, repr=False)
+    """The ID token of a user who signed in at a provider, for the log-out there."""
     changes: deque[AnyShown] = field(default_factory=lambda: deque(maxlen=MOST_CHANGES))
     """The changes that its pages showed last."""
 
@@ -67,7 +71,10 @@ class Access:
         must_log_in: Whether reading requires a token, too.
         file: Users with tokens and rights of their own.
         proxy: Says who users are.
+        sign_ins: Those at a provider of OpenID Connect.
     """
+
+    session_seconds: Final = SESSION_SECONDS
 
     def __init__(
         self,
@@ -78,11 +85,12 @@ class Access:
         must_log_in: bool = False,
         file: UserFile | None = None,
         proxy: Proxy | None = None,
+        sign_ins: SignIns | None = None,
     ) -> None:
         self.host, self.port = parse_address(address)
         self.must_log_in = must_log_in or file is not None
         self.rights = Rights(file)
-        self.proxy = proxy
+        self.proxy, self.sign_ins = proxy, sign_ins
         self._file = file
         self._token = None if token is None else digest_of(token)
         own = "localhost" if is_loopback(self.host) else socket.gethostname().lower()
@@ -145,12 +153,22 @@ class Access:
         with self._lock:
             return self._begin(user, None)
 
-    def _begin(self, user: User, token: bytes | None) -> str:
+    def begin_signed(self, user: User, hint: str) -> str:
+        """Begin a session of a user who signed in; the secret, for a cookie.
+
+        Args:
+            user: The user, with the groups of now: they last as long as the session.
+            hint: The ID token.
+        """
+        with self._lock:
+            return self._begin(user, None, hint)
+
+    def _begin(self, user: User, token: bytes | None, hint: str | None = None) -> str:
         now = time.monotonic()
         self._forget(now, None if token is not None else user.name)
         secret = secrets.token_urlsafe(32)
         csrf = secrets.token_urlsafe(32)
-        session = Session(user, token, csrf, now + SESSION_SECONDS)
+        session = Session(user, token, csrf, now + SESSION_SECONDS, hint)
         self._sessions[digest_of(secret)] = session
         return secret
 
@@ -188,6 +206,8 @@ class Access:
             found = self._sessions.get(digest_of(secret))
         if found is None or found.ends < time.monotonic():
             return None
+        if found.hint is not None:
+            return found if user is None else None
         if user is not None or found.token is None:
             same = user is not None and user.name == found.user.name
             return found if same and found.token is None else None

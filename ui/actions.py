@@ -16,7 +16,7 @@ from streamfactory.spark.checkpoints import Place, apply_rewind, plan_rewind
 from streamfactory.spark.checkpoints import differences as moves_of
 from streamfactory.spark.locating import locate, opened
 from streamfactory.spark.targets import open_groups
-from streamfactory.spi import MisuseError, Position, SchemaMismatch, StreamError
+from streamfactory.spi import MisuseError, Position, SchemaMismatch
 from streamfactory.transfer.replaying import open_replay
 from streamfactory.ui.changes import (
     Confirmed,
@@ -80,7 +80,11 @@ def _of_replay() -> Iterator[Thing]:
     Who may see the rows of the target, or see them masked, sees those of the letters
     there, with the masks of the target.
     """
-    asked = _asked_replay()
+    return things_of_replay(_asked_replay())
+
+
+def things_of_replay(asked: ShownReplay) -> Iterator[Thing]:
+    """The streams of a replay, when the values of its letters may be shown, too."""
     letters, to = the_stream(asked.letters), the_stream(asked.to)
     of = [the_stream(asked.of)] if asked.of else []
     if of != [to] and (may(Right.VALUES, *to) or has_masks(to.name)):
@@ -96,12 +100,11 @@ def _of_move() -> Iterator[Thing]:
         yield the_stream(asked.stream)
 
 
-_JOB: Final = Rule(Right.OPERATE, "the streams of the replay", _of_job)
-_REPLAY: Final = Rule(
-    Right.OPERATE,
-    "the streams; values of the letters, for users who see rows of another target",
-    _of_replay,
+JOB: Final = Rule(Right.OPERATE, "the streams of the replay", _of_job)
+OF_REPLAY: Final = (
+    "the streams; values of the letters, for users who see rows of another target"
 )
+_REPLAY: Final = Rule(Right.OPERATE, OF_REPLAY, _of_replay)
 _MOVED: Final = Rule(
     Right.OPERATE, "the stream of the group, or the pipeline", _of_move
 )
@@ -112,12 +115,12 @@ _MOVED: Final = Rule(
 def jobs() -> str:
     """The replays that were started here."""
     return render_template(
-        "jobs.html", jobs=[one for one in site().jobs.list() if _is_visible(one)]
+        "jobs.html", jobs=[one for one in site().jobs.list() if is_visible(one)]
     )
 
 
 @actions.get("/jobs/<int:number>")
-@needs(_JOB)
+@needs(JOB)
 def job(number: int) -> str:
     """The progress or the result of one replay."""
     found = site().jobs.get(number)
@@ -133,21 +136,16 @@ def job(number: int) -> str:
 def replay() -> str | Response:
     """Show what a replay of dead letters would do; with ``change``, start it."""
     if "change" in request.form:
-        return _start(take(request.form["change"], ShownReplay))
+        started = start_replay(take(request.form["change"], ShownReplay))
+        return redirect(url_for("actions.job", number=started.number), 303)
     asked = _asked_replay()
-    catalogue = Catalogue()
-    for name in (asked.letters, asked.to, *filter(None, [asked.of])):
-        catalogue.get(name)
-    try:
-        found = in_time(lambda: outstanding(asked.letters, asked.to, asked.of), None)
-    except SchemaMismatch as error:  # no stream of letters: no failure of the server
-        raise MisuseError(error.what, remedy=error.remedy) from error
+    found = plan_replay(asked)
     g.session.changes.append(asked)
     return render_template("confirm_replay.html", asked=asked, found=found)
 
 
 @actions.post("/jobs/<int:number>/stop")
-@needs(_JOB)
+@needs(JOB)
 def stop(number: int) -> Response:
     """Ask a replay to end; it can be continued."""
     found = site().jobs.get(number)
@@ -163,30 +161,10 @@ def stop(number: int) -> Response:
 def offsets() -> str | Response:
     """Plan a change of a position and show it; with ``confirmed``, store it."""
     asked = _asked()
-    place, name, group = asked.place, asked.stream, asked.group
-    target, before = asked.pipeline, asked.before
-    try:
-        marks = parse_marks([place] if "{" in place else place.split())
-    except StreamError:
-        raise
-    except ValueError as error:
-        msg = f"the new position is invalid: {error}"
-        raise MisuseError(msg, remedy="go back, and correct it") from None
-    if target:
-        of = str(find(target, pipelines(site().files)))
-        title = f"pipeline {target}"
-        change = change_of(Right.OPERATE, "pipeline", target)
-        confirmed = _confirmed(title, of, before, {"pipeline": target}, change)
-        changed = in_time(lambda: _rewind(of, marks, confirmed), confirmed)
-        back = url_for("pages.pipeline", name=target)
-    else:
-        title = f"group {group} in {name}"
-        fields = {"stream": name, "group": group}
-        change = change_of(Right.OPERATE, "group", f"{group} in {name}")
-        confirmed = _confirmed(title, name, before, fields, change)
-        changed = in_time(lambda: _reset(name, group, marks, confirmed), confirmed)
-        back = url_for("pages.group", stream=name, group=group)
-    if confirmed is not None:
+    title, back = _named(asked)
+    confirming = asked.before is not None
+    changed = change_of_position(asked, confirmed=confirming)
+    if confirming:
         return redirect(back, 303)
     shown = replace(asked, place=changed["after"], before=changed["before"])
     g.session.changes.append(shown)
@@ -195,11 +173,45 @@ def offsets() -> str | Response:
     )
 
 
-# --- parts ----------------------------------------------------------------------
+def change_of_position(asked: Shown, *, confirmed: bool) -> Document:
+    """Plan a change of a position, or make it where it was confirmed.
+
+    Returns:
+        ``before`` and ``after`` as JSON, ``moves``, and of pipelines the counts
+        ``again`` and ``skipped``.
+
+    Raises:
+        MisuseError: misuse; the place is malformed.
+        PositionRefused: permanent; the position is not the one that was shown.
+        StreamError: As `in_time`.
+    """
+    place, name, group = asked.place, asked.stream, asked.group
+    try:
+        marks = parse_marks([place] if "{" in place else place.split())
+    except ValueError as error:  # also `PositionRefused`
+        msg = f"the new position is invalid: {error}"
+        raise MisuseError(msg, remedy="go back, and correct it") from None
+    before = asked.before if confirmed else None
+    title, _ = _named(asked)
+    if asked.pipeline:
+        of = str(find(asked.pipeline, pipelines(site().files)))
+        change = change_of(Right.OPERATE, "pipeline", asked.pipeline)
+        fields = {"pipeline": asked.pipeline}
+        made = _confirmed(title, of, before, fields, change)
+        return in_time(lambda: _rewind(of, marks, made), made)
+    change = change_of(Right.OPERATE, "group", f"{group} in {name}")
+    fields = {"stream": name, "group": group}
+    made = _confirmed(title, name, before, fields, change)
+    return in_time(lambda: _reset(name, group, marks, made), made)
 
 
-def _start(asked: ShownReplay) -> Response:
-    """Start a replay that was confirmed."""
+def start_replay(asked: ShownReplay) -> Job:
+    """Start a replay that was confirmed, and record it until its end.
+
+    Raises:
+        MisuseError: misuse; it is running already, or too many jobs are.
+        ConnectionFailed: transient; it cannot be recorded, so it is not started.
+    """
     letters, to, of = asked.letters, asked.to, asked.of
     title = f"replay of {letters} into {to}"
     recorded, trail = ExitStack(), site().trail
@@ -219,10 +231,39 @@ def _start(asked: ShownReplay) -> Response:
             raise
     text = f"{started.title}: started by {client()}"
     log_change(text, {"stream": letters})
-    return redirect(url_for("actions.job", number=started.number), 303)
+    return started
 
 
-def _is_visible(job: Job) -> bool:
+def plan_replay(asked: ShownReplay) -> Document:
+    """What a replay would process, see `outstanding`.
+
+    Raises:
+        MisuseError: misuse; the stream is none of dead letters.
+        StreamError: As `outstanding`.
+    """
+    catalogue = Catalogue()
+    for name in (asked.letters, asked.to, *filter(None, [asked.of])):
+        catalogue.get(name)
+    try:
+        return in_time(lambda: outstanding(asked.letters, asked.to, asked.of), None)
+    except SchemaMismatch as error:  # no stream of letters: no failure of the server
+        raise MisuseError(error.what, remedy=error.remedy) from error
+
+
+# --- parts ----------------------------------------------------------------------
+
+
+def _named(asked: Shown) -> tuple[str, str]:
+    """What is moved, and its page."""
+    if asked.pipeline:
+        back = url_for("pages.pipeline", name=asked.pipeline)
+        return f"pipeline {asked.pipeline}", back
+    back = url_for("pages.group", stream=asked.stream, group=asked.group)
+    return f"group {asked.group} in {asked.stream}", back
+
+
+def is_visible(job: Job) -> bool:
+    """Whether the user of the request may see a job."""
     return all(may(Right.OPERATE, STREAMS, one) for one in job.streams)
 
 

@@ -21,6 +21,7 @@ from flask import Blueprint, abort, g, redirect, render_template, request, url_f
 from streamfactory.engines.search.outputs import json_lines
 from streamfactory.spi import (
     DecodeError,
+    FormatRefused,
     MisuseError,
     OffsetOutOfRange,
     SchemaMismatch,
@@ -107,20 +108,53 @@ def change_topic() -> str | Response:
         if asked.kind not in KINDS:
             msg = f"{asked.kind!r} is no change of a topic"
             raise MisuseError(msg, remedy=f"use one of {', '.join(KINDS)}")
-    definition = Catalogue().get(asked.stream)
-    confirmed = _confirmed(asked) if confirming else None
-    try:
-        what, details, seen = in_time(lambda: _planned(asked, confirmed), confirmed)
-    except (SchemaMismatch, OffsetOutOfRange, DecodeError) as error:
-        # What the client gave does not fit: no failure of the server.
-        raise MisuseError(error.what, remedy=error.remedy) from error
-    if confirmed is not None:
-        return redirect(url_for("pages.stream", name=definition.name), 303)
+    what, details, seen = change_of_topic(asked, confirmed=confirming)
+    if confirming:
+        name = Catalogue().get(asked.stream).name
+        return redirect(url_for("pages.stream", name=name), 303)
     shown = replace(asked, seen=seen)
     g.session.changes.append(shown)
     return render_template(
         "confirm_topic.html", asked=shown, what=what, details=details, key=shown.key
     )
+
+
+def change_of_topic(
+    asked: ShownTopic, *, confirmed: bool
+) -> tuple[str, list[str], str]:
+    """Plan a change of a topic, or make it where it was confirmed.
+
+    Returns:
+        What is done, its details, and what it depends on.
+
+    Raises:
+        MisuseError: misuse; it cannot be done, or the topic is not as it was shown.
+        StreamError: As `in_time`.
+    """
+    made = _confirmed(asked) if confirmed else None
+    try:
+        return in_time(lambda: _planned(asked, made), made)
+    except (SchemaMismatch, OffsetOutOfRange, DecodeError, FormatRefused) as error:
+        # What the client gave does not fit: no failure of the server.
+        raise MisuseError(error.what, remedy=error.remedy) from error
+
+
+def state_of_topic(name: str) -> tuple[dict[str, Any], str]:
+    """What a type shows of a topic, and what changes of it depend on.
+
+    Raises:
+        StreamError: The topic cannot be reached, or cannot be administered.
+    """
+    definition = Catalogue().get(name)
+    masks: list[Callable[[str], str]] = []
+    with masked_errors(masks), open_admin(definition) as admin:
+        masks.append(admin.config.mask)
+        document = {
+            "topic": admin.topic,
+            "partitions": len(admin.partitions()),
+            "facts": dict(admin.facts()),
+        }
+        return masked(document, admin.config.mask), _seen(admin)
 
 
 # --- parts ----------------------------------------------------------------------

@@ -7,15 +7,12 @@ details of RFC 9457, with the codes of ``docs/errors.md``.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from flask import Blueprint, Response, abort, request, url_for
 
-from streamfactory.spi import StreamTimeout
 from streamfactory.ui import pipelines as facts
 from streamfactory.ui.asked import first, number
 from streamfactory.ui.audits import PARAMETERS, RECORD, asked_rows
@@ -24,7 +21,8 @@ from streamfactory.ui.messages import MOST_MESSAGES, Query, parse_place, rows_pa
 from streamfactory.ui.openapi import answers, described
 from streamfactory.ui.parameters import PAGE_NUMBER, Parameter, takes_parameters
 from streamfactory.ui.people import PIPELINES, STREAMS, Right
-from streamfactory.ui.problems import ARROW, Failed, refuse_other_sites
+from streamfactory.ui.problems import ARROW
+from streamfactory.ui.programs.answers import JSON, PREFIX, ask, json_answer
 from streamfactory.ui.rights import (
     may,
     needs,
@@ -42,21 +40,10 @@ from streamfactory.ui.streams import configuration, lags, partitions
 from streamfactory.wiring.metrics.endpoint import plain_samples
 from streamfactory.wiring.metrics.registry import registry
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
-
-_PREFIX: Final = "/api/v1"
-api = Blueprint("api", __name__, url_prefix=_PREFIX)
+api = Blueprint("api", __name__, url_prefix=PREFIX)
 
 PAGE: Final = 100
 """Streams or pipelines of one answer."""
-WAIT: Final = 10.0
-"""Seconds that an answer waits for a stream's server."""
-MOST_WAITING: Final = 4
-"""Answers that wait at a time, each in one of the server's 8 threads: the pages need
-the others."""
-_waiting = threading.BoundedSemaphore(MOST_WAITING)
-_JSON: Final = "application/json"
 _SEARCH: Final = Parameter("q", "Only names that contain this text.")
 _ROWS: Final = (
     Parameter("from", "A place: an offset, earliest, latest, a time, a period, JSON."),
@@ -72,18 +59,13 @@ _ROWS: Final = (
 )
 
 
-@api.before_request
-def _check() -> None:
-    refuse_other_sites()
-
-
 @api.get("/openapi.json")
 @answers("OpenApi")
 @needs(of_some(Right.READ))
 def openapi() -> Response:
     """Describe this interface, as OpenAPI 3.1."""
     server = url_for("api.openapi").removesuffix("/openapi.json")
-    return _json(described(_PREFIX, server))
+    return json_answer(described(PREFIX, server))
 
 
 @api.get("/streams")
@@ -104,8 +86,8 @@ def stream(name: str) -> Response:
     Connects to nothing.
     """
     name = the_stream(name).name
-    found = _ask(("configuration", name), partial(configuration, name))
-    return _json(found)
+    found = ask(("configuration", name), partial(configuration, name))
+    return json_answer(found)
 
 
 @api.get("/streams/<name>/partitions")
@@ -114,7 +96,7 @@ def stream(name: str) -> Response:
 def stream_partitions(name: str) -> Response:
     """Return the partitions with their offsets, and the columns."""
     name = the_stream(name).name
-    return _json(_ask(("partitions", name), partial(partitions, name)))
+    return json_answer(ask(("partitions", name), partial(partitions, name)))
 
 
 @api.get("/streams/<name>/lag")
@@ -123,7 +105,7 @@ def stream_partitions(name: str) -> Response:
 def stream_lag(name: str) -> Response:
     """Return the positions and the lag of the groups that read a stream."""
     name = the_stream(name).name
-    return _json({"items": _ask(("lags", name), partial(lags, name))})
+    return json_answer({"items": ask(("lags", name), partial(lags, name))})
 
 
 @api.get("/streams/<name>/rows")
@@ -150,9 +132,9 @@ def rows(name: str) -> Response:
     )
     parse_place(query.place)
     kind = _accepted()
-    found = _ask(("rows", query), partial(rows_page, query), large=True)
-    if kind == _JSON:
-        return _json(
+    found = ask(("rows", query), partial(rows_page, query), large=True)
+    if kind == JSON:
+        return json_answer(
             {
                 "items": [json.loads(line) for line in found.lines],
                 "next": found.after,
@@ -183,8 +165,8 @@ def pipelines() -> Response:
 def pipeline(name: str) -> Response:
     """Return what the file of a pipeline defines, its problems and its guarantee."""
     path = facts.find(name, facts.pipelines(site().files))
-    found = _ask(("definition", str(path)), partial(facts.definition, path))
-    return _json(found)
+    found = ask(("definition", str(path)), partial(facts.definition, path))
+    return json_answer(found)
 
 
 @api.get("/pipelines/<name>/lag")
@@ -193,7 +175,16 @@ def pipeline(name: str) -> Response:
 def pipeline_lag(name: str) -> Response:
     """Return the positions and the lag of a pipeline in its sources."""
     path = facts.find(name, facts.pipelines(site().files))
-    return _json({"items": _ask(("lags", str(path)), partial(lags, str(path)))})
+    return json_answer({"items": ask(("lags", str(path)), partial(lags, str(path)))})
+
+
+@api.get("/pipelines/<name>/checkpoint")
+@answers("Checkpoint")
+@needs(of_pipeline(Right.READ))
+def pipeline_checkpoint(name: str) -> Response:
+    """Return the checkpoint of a pipeline, with the last batches, newest first."""
+    path = facts.find(name, facts.pipelines(site().files))
+    return json_answer(ask(("progress", str(path)), partial(facts.progress, path)))
 
 
 @api.get("/audit")
@@ -205,7 +196,7 @@ def audit() -> Response:
 
     Oldest first. The member `previous` is the place, for `from`, of earlier rows.
     """
-    return _json(_ask(*asked_rows(), large=True))
+    return json_answer(ask(*asked_rows(), large=True))
 
 
 @api.get("/metrics")
@@ -214,7 +205,7 @@ def audit() -> Response:
 def metrics() -> Response:
     """Return the metrics of the process that serves this interface."""
     found = plain_samples(registry.samples())
-    return _json({"items": found})
+    return json_answer({"items": found})
 
 
 # --- parts ----------------------------------------------------------------------
@@ -228,48 +219,13 @@ def _names(names: list[str], endpoint: str) -> Response:
         {"name": name, "href": url_for(endpoint, name=name)}
         for name in found[begin : begin + PAGE]
     ]
-    return _json({"items": items, "count": len(found), "page": begin // PAGE + 1})
-
-
-def _ask(key: Hashable, function: Callable[[], Any], *, large: bool = False) -> Any:
-    """The result of a function that may wait for a server.
-
-    Raises:
-        StreamTimeout: transient; it takes longer than `WAIT`, or as long as a page
-            waits where `MOST_WAITING` answers are waited for.
-        Failed: It raised an error.
-    """
-    patient = _waiting.acquire(blocking=False)
-    try:
-        wait = WAIT if patient else None
-        answer = site().lookups.ask_all({key: function}, large=large, wait=wait)[key]
-    finally:
-        if patient:
-            _waiting.release()
-    if answer.error is not None:
-        raise Failed(answer.error)
-    if answer.pending:
-        msg = f"no answer within {WAIT:g} s"
-        if not patient:
-            msg = f"no answer yet, and {MOST_WAITING} other requests are waiting"
-        raise StreamTimeout(msg, remedy="ask again: it is being looked up")
-    return answer.value
+    return json_answer({"items": items, "count": len(found), "page": begin // PAGE + 1})
 
 
 def _accepted() -> str:
     """The kind of the answer: JSON, unless the client wants Arrow."""
     wanted = request.accept_mimetypes
-    found = wanted.best_match([_JSON, ARROW]) if wanted else _JSON
+    found = wanted.best_match([JSON, ARROW]) if wanted else JSON
     if found is None:
-        abort(406, f"The kinds of an answer are {_JSON} and {ARROW}.")
+        abort(406, f"The kinds of an answer are {JSON} and {ARROW}.")
     return str(found)
-
-
-def _json(document: Any) -> Response:
-    """A document, with its ETag; 304 without it if the client has it."""
-    text = json.dumps(document, ensure_ascii=False, allow_nan=False)
-    content = text.encode("utf-8", "backslashreplace")
-    response = Response(content, mimetype=_JSON)
-    response.set_etag(hashlib.sha256(content).hexdigest()[:32])
-    response.make_conditional(request)
-    return response

@@ -28,22 +28,33 @@ from streamfactory.ui.api import api
 from streamfactory.ui.audits import audits
 from streamfactory.ui.browse import browse
 from streamfactory.ui.changes import change_of, in_time
+from streamfactory.ui.cookies import session_cookie, set_cookie
 from streamfactory.ui.editing.files import Changed
 from streamfactory.ui.editor import editor
 from streamfactory.ui.mapping import mapping
+from streamfactory.ui.openid.routes import sign_in
 from streamfactory.ui.pages import pages
-from streamfactory.ui.parameters import Parameter, checked, takes_parameters
+from streamfactory.ui.parameters import checked
 from streamfactory.ui.people import STREAMS, Right
-from streamfactory.ui.problems import Failed, http_problem, is_for_programs, problem
+from streamfactory.ui.problems import (
+    Failed,
+    http_problem,
+    is_change,
+    is_for_programs,
+    problem,
+    refuse_other_sites,
+)
+from streamfactory.ui.programs.answers import is_dry
+from streamfactory.ui.programs.bodies import with_body
+from streamfactory.ui.programs.routes import CHANGES
 from streamfactory.ui.proxies import NotTrusted
 from streamfactory.ui.rights import (
-    OPEN,
     RightMissing,
     may,
-    needs,
     permitted,
 )
 from streamfactory.ui.running import running
+from streamfactory.ui.sessions import log_in, log_out
 from streamfactory.ui.site import EXTENSION, Site, site
 from streamfactory.wiring.config.catalogue import active_profile
 from streamfactory.wiring.core.defects import InternalError
@@ -56,7 +67,9 @@ if TYPE_CHECKING:
 
 MOST_BYTES: Final = 96 * 1024
 """Of the body of a request: three times a file that is edited, as forms encode it."""
-_OPEN: Final = ("log_in", "static")
+_REFUSED: Final = (409, 412)
+"""Of answers to programs whose change is not made, though it could be asked for."""
+_OPEN: Final = ("log_in", "static", "sign_in.begin", "sign_in.callback")
 """Endpoints that need no user where reading requires one."""
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; "
@@ -98,8 +111,8 @@ def create_app(found: Site) -> Flask:
     app.register_error_handler(StreamError, _stream_error)
     app.register_error_handler(Failed, _failed)
     app.register_error_handler(Exception, _defect)
-    app.add_url_rule("/log-in", "log_in", _log_in, methods=["GET", "POST"])
-    app.add_url_rule("/log-out", "log_out", _log_out, methods=["POST"])
+    app.add_url_rule("/log-in", "log_in", log_in, methods=["GET", "POST"])
+    app.add_url_rule("/log-out", "log_out", log_out, methods=["POST"])
     app.register_blueprint(pages)
     app.register_blueprint(audits)
     app.register_blueprint(browse)
@@ -107,20 +120,18 @@ def create_app(found: Site) -> Flask:
     app.register_blueprint(mapping)
     app.register_blueprint(actions)
     app.register_blueprint(running)
+    app.register_blueprint(sign_in)
     app.register_blueprint(editor)
     app.register_blueprint(api)
+    for one in CHANGES:
+        app.register_blueprint(one)
     for endpoint, view in app.view_functions.items():
         if endpoint != "static":
-            app.view_functions[endpoint] = checked(permitted(view))
+            app.view_functions[endpoint] = checked(with_body(permitted(view)))
     return app
 
 
 # --- each request ---------------------------------------------------------------
-
-
-def _cookie() -> str:
-    # Cookies of a host are shared by its ports.
-    return f"streamfactory-{site().access.port}"
 
 
 def _check_request() -> AnyResponse | None:
@@ -128,7 +139,9 @@ def _check_request() -> AnyResponse | None:
     if not access.knows_host(request.headers.get("Host", "")):
         abort(421, "The Host header names another server.")
     _identify()
-    if request.method == "POST":
+    if is_for_programs():
+        refuse_other_sites()
+    elif request.method == "POST":
         _check_origin()
         if request.endpoint != "log_in":
             _check_form()
@@ -146,14 +159,16 @@ def _identify() -> None:
     access = site().access
     g.user = g.session = None
     proxied = _proxied()
-    g.session = access.session(request.cookies.get(_cookie()), proxied)
+    sends_token = proxied is None and "Authorization" in request.headers
+    if is_for_programs() and (sends_token or is_change()):
+        g.user = _bearer()  # for changes always: browsers send cookies by themselves
+        return
+    g.session = access.session(request.cookies.get(session_cookie()), proxied)
     if proxied is not None:
         if g.session is None and not is_for_programs():
             g.cookie = access.begin(proxied)
             g.session = access.session(g.cookie, proxied)
         g.user = proxied
-    elif is_for_programs() and "Authorization" in request.headers:
-        g.user = _bearer()
     elif g.session is not None:
         g.user = g.session.user
     else:
@@ -178,7 +193,9 @@ def _proxied() -> User | None:
 
 def _bearer() -> User:
     """Let a program in that sends a token."""
-    kind, _, token = request.headers["Authorization"].partition(" ")
+    kind, _, token = request.headers.get("Authorization", "").partition(" ")
+    if not kind:
+        abort(401, "Send a token: Authorization: Bearer TOKEN.")
     client = str(request.remote_addr)
     found = None
     if kind.lower() == "bearer":
@@ -214,7 +231,7 @@ def _secure(response: Response) -> Response:
     if request.endpoint == "static":
         response.headers["Cache-Control"] = "max-age=3600"
     if "cookie" in g:
-        _set_cookie(response, g.cookie)
+        set_cookie(response, session_cookie(), g.cookie)
     return response
 
 
@@ -235,6 +252,7 @@ def _context() -> dict[str, Any]:
         "may": lambda right, kind, name: may(Right(right), kind, name),
         "can_some": can_some,
         "can_log_in": site().access.has_token,
+        "can_sign_in": site().access.sign_ins is not None,
         "csrf": None if session is None else session.csrf,
         "can_edit": can_some("edit") and site().edits.allowed,
         "audited": _may_see_record(),
@@ -252,48 +270,13 @@ def _may_see_record() -> bool:
     )
 
 
-# --- sessions -------------------------------------------------------------------
-
-
-@takes_parameters(Parameter("token"))
-@needs(OPEN)
-def _log_in() -> str | AnyResponse | tuple[str, int]:
-    access = site().access
-    if not access.has_token:
-        abort(404)
-    if request.method == "GET":
-        return render_template("log_in.html", failed=False)
-    token = request.form.get("token", "").strip()
-    secret = access.log_in(token, request.remote_addr or "")
-    if secret is None:
-        _log.warning("a log-in with a wrong token from %s", request.remote_addr)
-        return render_template("log_in.html", failed=True), 403
-    response = redirect(url_for("pages.overview"), 303)
-    _set_cookie(response, secret)
-    return response
-
-
-def _set_cookie(response: AnyResponse, secret: str) -> None:
-    response.set_cookie(
-        _cookie(), secret, httponly=True, samesite="Strict", secure=request.is_secure
-    )
-
-
-@needs(OPEN)
-def _log_out() -> AnyResponse:
-    site().access.log_out(request.cookies.get(_cookie(), ""))
-    response = redirect(url_for("pages.overview"), 303)
-    response.delete_cookie(_cookie())
-    return response
-
-
 # --- errors ---------------------------------------------------------------------
 
 
 def _http_error(error: HTTPException) -> AnyResponse | tuple[str, int]:
     if error.code is None or error.code < 400:
         return error.get_response()  # a redirect
-    _record_refusal(error.description or error.name, is_right=error.code == 403)
+    _record_refusal(error.description or error.name, error.code)
     if is_for_programs():
         right = error.right.value if isinstance(error, RightMissing) else None
         return http_problem(error.code, error.name, error.description, right)
@@ -302,20 +285,18 @@ def _http_error(error: HTTPException) -> AnyResponse | tuple[str, int]:
     return render_template("error.html", error=text, status=error.code), error.code
 
 
-def _record_refusal(reason: str, *, is_right: bool = False) -> None:
+def _record_refusal(reason: str, status: int) -> None:
     """Record a change that a user asked for and that is not made.
 
     Args:
         reason: Why.
-        is_right: Whether the user may not; others are recorded when they were
-            confirmed, and not when they were only shown.
+        status: Of the answer.
     """
     trail, user = site().trail, g.get("user")
-    if trail is None or user is None or g.get("session") is None:
+    if trail is None or user is None or not _is_refused_change(status):
         return
-    begun = "confirmed" in g and g.confirmed.begun  # the record has its outcome
-    if request.method != "POST" or begun or not (is_right or "change" in request.form):
-        return
+    if "confirmed" in g and g.confirmed.begun:
+        return  # the record has its outcome
     right, thing = g.get("needed") or (Right.READ, None)
     kind, name = thing or ("", "")
     change = change_of(right, kind.removesuffix("s"), name)
@@ -326,10 +307,24 @@ def _record_refusal(reason: str, *, is_right: bool = False) -> None:
         _log.error("a refused change is not recorded: %s", error.what)
 
 
-def _stream_error(error: StreamError) -> AnyResponse | tuple[str, int]:
-    _record_refusal(error.what)
+def _is_refused_change(status: int) -> bool:
+    """Whether a request that failed was to change something, and not only to show it.
+
+    Of a user who may not, all requests are recorded.
+    """
     if is_for_programs():
-        return problem(plain_error(error))
+        confirmed = not is_dry() and status in _REFUSED
+        return is_change() and (status == 403 or confirmed)
+    if request.method != "POST" or g.get("session") is None:
+        return False
+    return status == 403 or "change" in request.form
+
+
+def _stream_error(error: StreamError) -> AnyResponse | tuple[str, int]:
+    if is_for_programs():
+        answer = problem(plain_error(error))
+        _record_refusal(error.what, answer.status_code)
+        return answer
     status = 400
     if isinstance(error, UnknownStream | TopicNotFound):
         status = 404
@@ -339,6 +334,7 @@ def _stream_error(error: StreamError) -> AnyResponse | tuple[str, int]:
         status = 503
     elif not isinstance(error, MisuseError | ValueError):
         status = 500
+    _record_refusal(error.what, status)
     found = plain_error(error)
     return render_template("error.html", error=found, status=status), status
 

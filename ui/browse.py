@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -11,6 +10,7 @@ from flask import Blueprint, Response, g, render_template, request
 
 from streamfactory.engines.search.outputs import FORMATS
 from streamfactory.ui.asked import note, number, stream_name
+from streamfactory.ui.feeds import sent_events
 from streamfactory.ui.messages import (
     MOST_MESSAGES,
     PAGE,
@@ -47,8 +47,6 @@ _QUERY: Final = (
     Parameter("as", words=("raw",)),
     Parameter("count", least=1, most=MOST_MESSAGES),
 )
-_ASKED_AGAIN: Final = 1000
-"""Milliseconds until a browser asks for more messages of a live view."""
 
 
 @browse.get("/messages")
@@ -150,11 +148,7 @@ def events() -> Response:
         return Response(mimetype="text/event-stream")
     last = request.headers.get("Last-Event-ID") or request.args.get("after", "")
     found = site().feeds.poll(query, last[:100])
-    lines = [f"retry: {_ASKED_AGAIN}\n\n"]
-    for one in found:
-        event = f"event: {one.kind}\n" if one.kind else ""
-        lines.append(f"{event}id: {one.id}\ndata: {json.dumps(one.data)}\n\n")
-    return Response("".join(lines), mimetype="text/event-stream")
+    return Response(sent_events(found), mimetype="text/event-stream")
 
 
 # --- parts ----------------------------------------------------------------------

@@ -18,14 +18,12 @@ from flask import Response as Flat
 from streamfactory.spi import MisuseError, StreamError
 from streamfactory.spi.hooks import BACKENDS
 from streamfactory.ui.asked import note
-from streamfactory.ui.changes import Confirmed, change_of, in_time, shown_before, take
+from streamfactory.ui.changes import in_time, shown_before, take
 from streamfactory.ui.editing.checking import (
     difference,
     refuse_commands,
-    run_text,
     topics_of,
     try_out,
-    users_of,
 )
 from streamfactory.ui.editing.drafts import KINDS, Remark, draft_of, folder_of
 from streamfactory.ui.editing.files import (
@@ -47,9 +45,15 @@ from streamfactory.ui.editing.needed import (
     visible_files,
     visible_undo,
 )
+from streamfactory.ui.editing.planning import (
+    affected,
+    make_edit,
+    plan_deletion,
+    plan_edit,
+    title_of,
+)
 from streamfactory.ui.editing.texts import new_text, with_values
 from streamfactory.ui.parameters import Parameter, takes_parameters
-from streamfactory.ui.people import Right
 from streamfactory.ui.rights import needs
 from streamfactory.ui.shown import ShownEdit
 from streamfactory.ui.site import site
@@ -70,7 +74,6 @@ _NEW: Final = "new"
 _MOST_TOPICS: Final = 1000
 _MOST_PROBLEMS: Final = 100
 """Problems of a text that a page shows."""
-_LOOKED_UP: Final = ("configuration", "partitions", "lags", "facts")
 _PIPELINE: Final = """\
 name = ""
 checkpoint = ""
@@ -220,19 +223,7 @@ def topics() -> str:
 def delete() -> Response:
     """Plan the deletion of a file."""
     asked = _editing()
-    content = asked.folder.read(asked.file)
-    draft = draft_of(asked.kind, asked.path, content.text)
-    name = draft.name or asked.file.removesuffix(SUFFIX)
-    change = ShownEdit(
-        asked.kind,
-        name,
-        name,
-        asked.file,
-        "",
-        content.text,
-        "",
-        content.digest,
-    )
+    change = plan_deletion(asked.kind, asked.file)
     return _show(change)
 
 
@@ -296,16 +287,13 @@ def change_page() -> str:
                 ("try out", change.key), partial(try_out, draft.definition), large=True
             )
             note([answer])
-    # A stream is found by the name of its file, too.
-    files = {one.removesuffix(SUFFIX) for one in (change.old, change.new)}
-    names = {change.name, change.former, *files} - {""}
     return render_template(
         "edit_change.html",
         change=change,
-        title=_title(change),
+        title=title_of(change),
         folder=folder,
         lines=difference(change.before, change.after),
-        users=_users(change, sorted(names)),
+        users=affected(change),
         problems=problems[:_MOST_PROBLEMS],
         count=len(problems),
         answer=answer,
@@ -318,21 +306,8 @@ def change_page() -> str:
 def change() -> tuple[str, int] | Response:
     """Make a change that was shown."""
     asked = take(request.form.get("change", ""), ShownEdit)
-    lookups = site().lookups
-    names = {asked.name, asked.former}
-    keys = [(key, name) for key in _LOOKED_UP for name in names]
-    folder = folder_of(asked.kind)
-    keys += [("definition", str(folder.path / one)) for one in (asked.old, asked.new)]
-    confirmed = Confirmed(
-        f"{asked.kind} {asked.name}",
-        change_of(Right.EDIT, asked.kind, asked.name, asked.before, asked.after),
-        shown=asked.digest,
-        fields={asked.kind: asked.name},
-        ended=lambda: lookups.forget(keys),
-    )
-    what, edits = _title(asked), site().edits
     try:
-        in_time(lambda: confirmed.perform(what, lambda: edits.apply(asked)), confirmed)
+        make_edit(asked)
     except Changed as error:
         if not asked.old:
             raise
@@ -380,28 +355,7 @@ def _answer(asked: Editing, refused: list[str]) -> str | tuple[str, int] | Respo
         return _page(asked, draft, refused)
     if refused or not draft.valid:
         return _page(asked, draft, refused)[0], 400
-    if asked.file and before == asked.text:
-        msg = "the text is that of the file: there is nothing to save"
-        raise MisuseError(msg, remedy="go back, and change something")
-    new = asked.file
-    former = draft_of(asked.kind, asked.path, before).name if new else ""
-    if asked.file.removesuffix(SUFFIX) == former:
-        new = asked.folder.file_name(draft.name)  # it is named as what it defines
-    if new != asked.file and new in asked.folder.names():
-        msg = f"a file {new!r} is in {str(asked.folder.path)!r} already"
-        raise MisuseError(msg, remedy="choose another name")
-    return _show(
-        ShownEdit(
-            asked.kind,
-            draft.name,
-            former,
-            asked.file,
-            new,
-            before,
-            asked.text,
-            asked.digest,
-        )
-    )
+    return _show(plan_edit(draft, asked.file, before, asked.digest))
 
 
 def _show(change: ShownEdit) -> Response:
@@ -446,22 +400,3 @@ def _conflict(asked: Editing, error: StreamError) -> tuple[str, int]:
         theirs=theirs,
         lines=[] if theirs is None else difference(theirs.text, asked.text),
     ), 409
-
-
-def _title(change: ShownEdit) -> str:
-    if not change.new:
-        return f"deleted with its file {change.old}"
-    if not change.old:
-        return f"created as {change.new}"
-    if change.old != change.new:
-        return f"renamed from {change.old} to {change.new}"
-    return f"saved as {change.new}"
-
-
-def _users(change: ShownEdit, names: list[str]) -> list[str]:
-    runs = site().runs
-    if change.kind == "stream":
-        return [user for name in names for user in users_of(name, site().files, runs)]
-    path = folder_of(change.kind).path / (change.old or change.new)
-    running = run_text(path, runs)
-    return [f"pipeline {change.name}{running}"] if running else []

@@ -5,6 +5,7 @@ A reader ends when nothing was asked of it for a while. Views of one query share
 
 from __future__ import annotations
 
+import json
 import secrets
 import threading
 import time
@@ -13,7 +14,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 from streamfactory.engines.search.browsing import messages_of
-from streamfactory.spi import MisuseError, StreamError
+from streamfactory.spi import StreamError, TransientError
 from streamfactory.ui.cells import MOST_COLUMNS
 from streamfactory.ui.masking import hidden_errors
 from streamfactory.ui.message_values import message_document, shown_columns
@@ -40,6 +41,8 @@ _KEPT: Final = MOST_MESSAGES
 _UNASKED: Final = 20.0
 """Seconds without a request after which a reader ends."""
 _TURN: Final = 0.5
+_ASKED_AGAIN: Final = 1000
+"""Milliseconds until a client asks for more messages of a live view."""
 
 
 class Event(NamedTuple):
@@ -60,15 +63,16 @@ class Feeds:
         self._feeds: dict[Query, _Feed] = {}
         self._closed = False
 
-    def poll(self, query: Query, last: str) -> list[Event]:
+    def poll(self, query: Query, last: str, wait: float = 0.0) -> list[Event]:
         """What has arrived since an event; the first call begins to read.
 
         Args:
             query: What is read; from the latest message on.
             last: The id of the last event that the client has, or empty.
+            wait: Seconds until an answer without events.
 
         Raises:
-            MisuseError: misuse; there are too many live views.
+            TransientError: transient; there are too many live views.
         """
         with self._lock:
             self._feeds = {key: one for key, one in self._feeds.items() if one.alive}
@@ -76,9 +80,9 @@ class Feeds:
             if feed is None:
                 if self._closed or len(self._feeds) >= MOST_FEEDS:
                     msg = f"{MOST_FEEDS} live views are open, which is the limit"
-                    raise MisuseError(msg, remedy="close one, and wait 20 seconds")
+                    raise TransientError(msg, remedy="close one, and wait 20 seconds")
                 feed = self._feeds[query] = _Feed(query)
-        return list(feed.since(last))
+        return feed.wait(last, wait)
 
     def open(self) -> list[_Feed]:
         """The readers that were asked for lately."""
@@ -104,6 +108,7 @@ class _Feed:
         self._query = query
         self._token = secrets.token_hex(4)
         self._lock = threading.Lock()
+        self._arrived = threading.Condition(self._lock)
         self._messages: deque[tuple[int, Any]] = deque(maxlen=_KEPT)
         self._count = 0
         self._error: dict[str, Any] | None = None
@@ -118,6 +123,17 @@ class _Feed:
     def alive(self) -> bool:
         """Whether it reads; one that failed is kept until it was not asked."""
         return time.monotonic() - self._asked < _UNASKED and not self.stop.is_set()
+
+    def wait(self, last: str, seconds: float) -> list[Event]:
+        """As `since`, when there are some events, or after a time."""
+        deadline = time.monotonic() + seconds
+        while True:
+            found = list(self.since(last))
+            left = deadline - time.monotonic()
+            if found or left <= 0 or self.stop.is_set():
+                return found
+            with self._arrived:
+                self._arrived.wait(min(left, _TURN))
 
     def since(self, last: str) -> Iterator[Event]:
         """The events after one of this reader; after another one, all there are."""
@@ -181,6 +197,16 @@ class _Feed:
                 self._count += len(messages)
                 first = self._count - len(safe) + 1
                 self._messages.extend(enumerate(safe, first))
+                self._arrived.notify_all()
+
+
+def sent_events(found: list[Event]) -> str:
+    """Events as they are sent, with the time after which a client asks again."""
+    lines = [f"retry: {_ASKED_AGAIN}\n\n"]
+    for one in found:
+        event = f"event: {one.kind}\n" if one.kind else ""
+        lines.append(f"{event}id: {one.id}\ndata: {json.dumps(one.data)}\n\n")
+    return "".join(lines)
 
 
 def _is_number(text: str) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from flask import current_app, request
 
 from streamfactory.spi import MisuseError
+from streamfactory.ui.problems import is_for_programs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +70,7 @@ PAGE_NUMBER: Final = Parameter("page", "The page of a long table.", least=1)
 
 
 def takes_parameters(*parameters: Parameter) -> Callable[[F], F]:
-    """Declare what a route takes: of its query, or for `POST` of its form."""
+    """Declare what a route takes: of its query, or for `POST` of a page of its form."""
 
     def declare(function: F) -> F:
         setattr(function, _DECLARED, parameters)
@@ -95,7 +96,7 @@ def checked(view: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(view)
     def check(*arguments: Any, **named: Any) -> Any:
-        if request.method == "POST":
+        if request.method == "POST" and not is_for_programs():
             _check(request.args, ())
             _check(request.form, declared)
         else:
@@ -112,7 +113,7 @@ def _check(given: MultiDict[str, str], declared: tuple[Parameter, ...]) -> None:
         if name in _ALWAYS or (several and name.startswith(several)):
             continue
         if name not in known:
-            raise _unknown(name, [*known])
+            raise unknown_parameter(name, [*known])
         if len(values) > 1:
             msg = f"{name} is given {len(values)} times"
             raise MisuseError(msg, remedy="give it once")
@@ -124,7 +125,8 @@ def _check(given: MultiDict[str, str], declared: tuple[Parameter, ...]) -> None:
             raise MisuseError(msg, remedy=one.doc or "give it")
 
 
-def _unknown(name: str, known: list[str]) -> MisuseError:
+def unknown_parameter(name: str, known: list[str]) -> MisuseError:
+    """The error for a parameter that a route does not take."""
     msg = f"there is no parameter {name[:80]!r}"
     near = difflib.get_close_matches(name[:80], known, 1)
     if near:

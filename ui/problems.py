@@ -17,6 +17,8 @@ _AGAIN: Final = 1
 _BY_CODE: Final = {
     "internal": 500,
     "offset_out_of_range": 409,
+    "position_refused": 409,
+    "schema_mismatch": 409,
     "topic_not_found": 404,
     "unknown_stream": 404,
     "unsupported": 409,
@@ -31,7 +33,7 @@ _BY_CLASS: Final = {
     "transient": 503,
 }
 STATUSES: Final = tuple(sorted({*_BY_CODE.values(), *_BY_CLASS.values()}))
-"""Of errors with a code; others are 401, 403, 404, 405, 406 and 421."""
+"""Of errors with a code; those of HTTP are in the description, too."""
 
 
 class Failed(Exception):
@@ -49,6 +51,11 @@ class Failed(Exception):
 def is_for_programs() -> bool:
     """Whether the request is one of the interface for programs."""
     return request.path.startswith("/api/")
+
+
+def is_change() -> bool:
+    """Whether the method of the request is one that changes something."""
+    return request.method not in ("GET", "HEAD", "OPTIONS")
 
 
 def problem(error: Mapping[str, Any]) -> Response:

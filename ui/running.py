@@ -63,20 +63,38 @@ def run() -> str | Response:
             msg = f"{asked.kind!r} at the pace {asked.pace!r} cannot be done"
             remedy = f"use {', '.join(_PLANS)}; and the pace {', '.join(PACES)}"
             raise MisuseError(msg, remedy=remedy)
-    path = facts.find(asked.pipeline, facts.pipelines(site().files))
-    runs = site().runs
-    last = runs.last(path)
-    seen = "" if last is None else f"{last.number} {last.state}"
-    confirmed = _confirmed(asked, path) if confirming else None
-    if confirmed is not None and seen != asked.seen:
-        msg = "the run of the pipeline has changed since it was shown"
-        raise MisuseError(msg, remedy="go back, and look again")
-    what, details = in_time(lambda: _planned(runs, asked, path, confirmed), confirmed)
-    if confirmed is not None:
+    what, details, seen = change_of_run(asked, confirmed=confirming)
+    if confirming:
         return redirect(url_for("pages.pipeline", name=asked.pipeline), 303)
     shown = replace(asked, seen=seen)
     g.session.changes.append(shown)
     return render_template("confirm_run.html", asked=shown, what=what, details=details)
+
+
+def change_of_run(asked: ShownRun, *, confirmed: bool) -> tuple[str, list[str], str]:
+    """Plan a start, a stop or a restart, or make it where it was confirmed.
+
+    Returns:
+        What is done, its consequences, and what it depends on.
+
+    Raises:
+        MisuseError: misuse; it cannot be done, or the run is not as it was shown.
+        StreamError: As `in_time`.
+    """
+    path = facts.find(asked.pipeline, facts.pipelines(site().files))
+    runs = site().runs
+    seen = state_of_run(runs.last(path))
+    made = _confirmed(asked, path) if confirmed else None
+    if made is not None and seen != asked.seen:
+        msg = "the run of the pipeline has changed since it was shown"
+        raise MisuseError(msg, remedy="go back, and look again")
+    what, details = in_time(lambda: _planned(runs, asked, path, made), made)
+    return what, details, seen
+
+
+def state_of_run(run: Run | None) -> str:
+    """What a change of a run depends on."""
+    return "" if run is None else f"{run.number} {run.state}"
 
 
 # --- parts ----------------------------------------------------------------------
@@ -147,6 +165,7 @@ _PLANS: Final[dict[str, Callable[[Runs, ShownRun, Path], Plan]]] = {
     "stop": _stop,
     "restart": _restart,
 }
+KINDS: Final = tuple(_PLANS)
 
 
 def _running(runs: Runs, asked: ShownRun, path: Path) -> Run:

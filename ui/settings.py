@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import ssl
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
-from streamfactory.spi import BOOLEAN, LIST, PATH, ConfigError, Option
+from streamfactory.spi import (
+    BOOLEAN,
+    LIST,
+    PATH,
+    ConfigError,
+    NotInstalled,
+    Option,
+)
 from streamfactory.spi.addresses import is_loopback, parse_address
 from streamfactory.spi.listening import (
     LISTENING_OPTIONS,
@@ -15,6 +23,8 @@ from streamfactory.spi.listening import (
 from streamfactory.spi.users import UserFile
 from streamfactory.transfer.auditing import AuditTrail, audit_stream
 from streamfactory.ui.access import Access
+from streamfactory.ui.openid.attempts import SignIns
+from streamfactory.ui.openid.rules import is_safe_address
 from streamfactory.ui.people import TABLES
 from streamfactory.ui.proxies import Proxy, parse_networks
 from streamfactory.wiring.config.catalogue import Catalogue
@@ -28,6 +38,14 @@ if TYPE_CHECKING:
 
 MIN_TOKEN: Final = 16
 """Characters."""
+
+_OIDC: Final = (
+    "oidc.issuer",
+    "oidc.client.id",
+    "oidc.redirect.url",
+    "oidc.client.secret",
+)
+_CALLBACK: Final = "/sign-in/callback"
 
 OPTIONS: Final = (
     Option(
@@ -95,6 +113,48 @@ OPTIONS: Final = (
         example="X-Proxy-Secret",
     ),
     Option(
+        "oidc.issuer",
+        "Provider of OpenID Connect at which users sign in: its issuer, a URL. "
+        "Requires access.file, oidc.client.id and oidc.redirect.url.",
+        example="https://login.example.com/realms/main",
+    ),
+    Option(
+        "oidc.client.id",
+        "The pages as the provider knows them.",
+        example="streamfactory",
+    ),
+    Option(
+        "oidc.client.secret",
+        "Secret of the client; a public client has none.",
+        secret=True,
+        example="${env:OIDC_SECRET}",
+    ),
+    Option(
+        "oidc.redirect.url",
+        "URL of the pages by which browsers call them, with the path "
+        "/sign-in/callback; the provider has to know it.",
+        example="https://streams.example.com/sign-in/callback",
+    ),
+    Option(
+        "oidc.user.claim",
+        "Claim with the name of the user, as access.file has it.",
+        default="sub",
+        example="preferred_username",
+    ),
+    Option(
+        "oidc.groups.claim",
+        "Claim with the groups of the user.",
+        default="groups",
+        example="roles",
+    ),
+    Option(
+        "oidc.scopes",
+        "Scopes that are asked for.",
+        LIST,
+        default="openid, profile",
+        example="openid, profile, groups",
+    ),
+    Option(
         "hosts",
         "Names by which browsers call this server, for instance that of a proxy.",
         LIST,
@@ -131,6 +191,7 @@ def _problems(config: StreamConfig) -> Iterator[Problem]:
             what = "opens the pages to others than this machine, and requires a token"
             yield config.problem(key, what, remedy)
     yield from _proxy_problems(config)
+    yield from _oidc_problems(config)
 
 
 def _proxy_problems(config: StreamConfig) -> Iterator[Problem]:
@@ -150,6 +211,57 @@ def _proxy_problems(config: StreamConfig) -> Iterator[Problem]:
         yield config.problem("proxy.user.header", what, "give each its own")
 
 
+def _oidc_problems(config: StreamConfig) -> Iterator[Problem]:
+    given = [key for key in _OIDC if key in config]
+    for key in given:
+        for other in ("access.file", *_OIDC[:3]):
+            if other not in config:
+                yield config.problem(key, f"requires {other}", f"set {other}")
+    if given and "proxy.secret" in config:
+        what = "has no effect beside a proxy that says who users are"
+        yield config.problem(given[0], what, "use one of them")
+    for key in ("oidc.issuer", "oidc.redirect.url"):
+        if key in config and not is_safe_address(config[key]):
+            what = "is no URL of HTTPS; HTTP is for addresses of this machine only"
+            yield config.problem(key, what, "give the whole URL")
+    redirect = config.get("oidc.redirect.url", _CALLBACK)
+    if not redirect.endswith(_CALLBACK) or "?" in redirect:
+        what = f"does not end in {_CALLBACK}"
+        yield config.problem("oidc.redirect.url", what, "add the path")
+    if "openid" not in config["oidc.scopes"]:
+        what = "lacks openid, without which nobody is named"
+        yield config.problem("oidc.scopes", what, "add openid")
+
+
+def _read_sign_ins(config: StreamConfig) -> SignIns | None:
+    """Sign-ins by OpenID Connect; None where they are not configured.
+
+    Raises:
+        NotInstalled: plugin; a package is missing.
+    """
+    if "oidc.issuer" not in config:
+        return None
+    try:
+        from streamfactory.ui.openid.provider import Client, OpenIdProvider
+    except ImportError as error:
+        msg = f"sign-in by OpenID Connect needs a package: {error}"
+        remedy = "run: pip install 'streamfactory[oidc]'"
+        raise NotInstalled(msg, remedy=remedy) from error
+    secret = config.get("oidc.client.secret")
+    client = Client(
+        config["oidc.issuer"],
+        config["oidc.client.id"],
+        None if secret is None else str(secret).strip(),
+        config["oidc.redirect.url"],
+        config["oidc.user.claim"],
+        config["oidc.groups.claim"],
+        tuple(config["oidc.scopes"]),
+    )
+    place = urlsplit(client.redirect)
+    host = place.netloc.lower().removesuffix(":443") if place.scheme == "https" else ""
+    return SignIns(OpenIdProvider(client), host)
+
+
 def read_access(config: StreamConfig) -> Access:
     """Who may use the pages: the token, the file of users, and the proxy.
 
@@ -167,8 +279,10 @@ def read_access(config: StreamConfig) -> Access:
             config["proxy.groups.header"],
             config["proxy.secret.header"],
         )
+    sign_ins = _read_sign_ins(config)
     if "access.file" in config:
-        file = UserFile(config["access.file"], TABLES, others=proxy is not None)
+        others = proxy is not None or sign_ins is not None
+        file = UserFile(config["access.file"], TABLES, others=others)
     return Access(
         config["address"],
         _read_secret(config, "token"),
@@ -176,6 +290,7 @@ def read_access(config: StreamConfig) -> Access:
         must_log_in=must_log_in(config),
         file=file,
         proxy=proxy,
+        sign_ins=sign_ins,
     )
 
 

@@ -91,6 +91,7 @@ CLIENTS = {
 """What modules may load when they are imported, beside the standard library."""
 
 OWN_CLIENTS = {
+    "ui/openid": {"httpx2", "joserfc"},
     "cli/top": {"rich"},
     "engines/polars_predicates": {"polars"},
     "engines/search": {"numpy", "pyarrow"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import threading
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
@@ -11,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import jsonschema_rs
 import pyarrow as pa
-from tests.ui.conftest import PLACE, TOKEN, Client, World, application
+from tests.ui.conftest import PLACE, TOKEN, Client, World, application, recorded
+from tests.ui.test_parameters import _DEFINITION, GETS, SOUND, path_of
 
 from streamfactory.spi import ConnectionFailed
 from streamfactory.ui import api
 from streamfactory.ui.problems import ARROW, PROBLEM
+from streamfactory.ui.programs import answers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,22 +43,41 @@ def check(program: Client, response: TestResponse, path: str) -> Any:
     operation = document["paths"][path]["get"]
     answer = operation["responses"][str(response.status_code)]
     schema = answer["content"][response.mimetype]["schema"]
+    found = response.get_json(silent=True)
     jsonschema_rs.validate(
-        {**schema, "components": document["components"]}, response.get_json()
+        {**schema, "components": document["components"]},
+        response.get_data(as_text=True) if found is None else found,
     )
-    return response.get_json()
+    return found
 
 
-def test_every_answer_is_as_it_is_described(program: Client) -> None:
+def test_every_answer_is_as_it_is_described(world: World) -> None:
+    world.letters({"code": b"x"})
+    (world.catalogue / "edited.toml").write_text(_DEFINITION)
+    with recorded(world) as trail, application(edit=True, trail=trail) as program:
+        program.client.post("/log-in", data={"token": TOKEN}, base_url=PLACE)
+        program.site.jobs.start("replay", lambda job: {"rows": 0}, ("letters",))
+        check_answers(program)
+
+
+def check_answers(program: Client) -> None:
     paths = described(program)["paths"]
     assert "/streams/{name}/rows" in paths
-    for path in paths:
-        name = next((one for kind, one in NAMES.items() if kind in path), "")
-        response = program.get(API + path.replace("{name}", name))
-        assert response.status_code == 200, (path, response.get_data(as_text=True))
+    for path, operations in paths.items():
+        if "get" not in operations:
+            continue
+        rule = API + re.sub("{(number)}", r"<int:\1>", path)
+        rule = re.sub("{(.*?)}", r"<\1>", rule)
+        expected = SOUND.get(rule, 200)
+        response = program.get(path_of(rule), **GETS[rule])
+        if "{number}" in path:
+            expected = 200  # there is one here
+        assert response.status_code == expected, (path, response.get_json())
         check(program, response, path)
-        if "{name}" in path:
-            response = program.get(API + path.replace("{name}", "nope"))
+        if "{name}" in path and expected == 200:
+            absent = path.replace("{name}", "nope").replace("{to}", "nope")
+            given = {"group": "x"} if path.endswith("/streams/{name}/position") else {}
+            response = program.get(API + absent, **given)
             assert response.status_code == 404, path
             found = check(program, response, path)
             assert found["code"] == "unknown_stream"
@@ -64,14 +86,20 @@ def test_every_answer_is_as_it_is_described(program: Client) -> None:
 def test_the_description_is_openapi(program: Client) -> None:
     document = described(program)
     assert document["openapi"] == "3.1.0"
-    operations = [one["get"] for one in document["paths"].values()]
-    assert len({one["operationId"] for one in operations}) == len(operations)
+    operations = [
+        (method, one)
+        for path in document["paths"].values()
+        for method, one in path.items()
+    ]
+    assert len({one["operationId"] for _, one in operations}) == len(operations)
     rows = document["paths"]["/streams/{name}/rows"]["get"]
     assert ARROW in rows["responses"]["200"]["content"]
     count = next(one for one in rows["parameters"] if one["name"] == "count")
     assert count["schema"] == {"type": "integer", "minimum": 1, "maximum": 200}
-    for one in operations:
+    for method, one in operations:
         assert one["summary"].endswith("."), one
+        assert (one.get("security") == [{"token": []}]) is (method != "get")
+        assert ("412" in one["responses"]) is (method != "get")
 
 
 def test_pages_of_rows_have_each_row_once(program: Client) -> None:
@@ -176,7 +204,7 @@ def test_programs_that_wait_leave_threads_to_the_pages(
         raise ConnectionFailed(msg, stream=query.stream)
 
     monkeypatch.setattr(api, "rows_page", away)
-    monkeypatch.setattr(api, "WAIT", 60)
+    monkeypatch.setattr(answers, "WAIT", 60)
     browser = serve()
     paths = [f"{API}/streams/clicks/rows?count={n}" for n in range(1, 21)]
     with ThreadPoolExecutor(len(paths)) as pool:
@@ -186,7 +214,7 @@ def test_programs_that_wait_leave_threads_to_the_pages(
         waiting = sum(not one.done() for one in asked)
         answered.set()
     assert page.status == 200
-    assert waiting >= api.MOST_WAITING  # the page did not wait for them
+    assert waiting >= answers.MOST_WAITING  # the page did not wait for them
     found = json.loads(early.pop().result().text)
     assert (found["status"], found["code"]) == (503, "timeout")
     assert "other requests are waiting" in found["detail"]
@@ -196,21 +224,26 @@ def test_the_commands_of_the_page_answer_what_it_shows(
     small: World, serve: Callable[..., Browser], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(small.folder)
-    place = serve(token=TOKEN).location.rstrip("/")
+    monkeypatch.setenv("TOKEN", TOKEN)
+    text = _DEFINITION.replace('name = "edited"', 'name = "orders"')
+    (small.folder / "orders.toml").write_text(text)
+    place = serve(token=TOKEN, edit="true").location.rstrip("/")
     page = (Path(__file__).parents[2] / "docs" / "ui.md").read_text("utf-8")
-    console = page.split("## Programs")[1].split("```console")[1].split("```")[0]
-    lines = console.split("\n")[1:-1]
+    section = page.split("## Programs")[1].split("\n## ")[0]
     commands, found = 0, ""
-    for line in lines:
-        if line.startswith("$ "):
-            commands += 1
-            command = line[2:].replace("http://127.0.0.1:9816", place)
-            found = subprocess.run(
-                command, shell=True, capture_output=True, text=True, check=True
-            ).stdout
-        else:
-            assert found.strip() == line, line
-    assert commands == 4
+    for block in section.split("```console")[1:]:
+        for line in block.split("```")[0].split("\n")[1:-1]:
+            if line.startswith("$ "):
+                commands += 1
+                command = line[2:].replace("http://127.0.0.1:9816", place)
+                found = subprocess.run(
+                    command, shell=True, capture_output=True, text=True, check=True
+                ).stdout
+            else:
+                assert found.strip() == line, line
+    assert commands == 10
+    orders = small.catalogue / "orders.toml"
+    assert orders.read_text() == f"{text}# of the shop\n"
     with pa.ipc.open_stream((small.folder / "rows.arrow").read_bytes()) as reader:
         assert set(reader.read_all().column("id").to_pylist()) == {1}
-    assert json.loads((small.folder / "problem.json").read_text())["status"] == 401
+    assert json.loads((small.folder / "problem.json").read_text())["status"] == 412

@@ -2,27 +2,52 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
+import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis.core.result import Ok
 from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi.checks import (
+    ignored_auth,
     negative_data_rejection,
     positive_data_acceptance,
 )
-from tests.ui.conftest import TOKEN
+from tests.ui.conftest import TOKEN, Client, World, application, recorded
+from tests.ui.test_parameters import _DEFINITION
 
-if TYPE_CHECKING:
-    from tests.ui.conftest import Client
-
-_EXAMPLES = 15
-"""Of each operation."""
+from streamfactory.ui.programs.bodies import TOML
 
 
-def test_nothing_that_is_asked_for_fails(program: Client) -> None:
+@schemathesis.serializer(TOML)
+def toml(ctx: Any, value: Any) -> Any:
+    """Send the text of a definition as it is."""
+    del ctx
+    return str(value).encode("utf-8", "surrogatepass")
+
+
+NAMES: Final = {"name": ("clicks", "delays", "letters", "edited"), "to": ("letters",)}
+"""What there is, beside random names."""
+LANGUAGES: Final = ("/rows", "/audit", "/events", "/letters", "/position")
+"""Paths with places, expressions and names: not each text is one."""
+
+
+@pytest.mark.parametrize(
+    "examples",
+    [4, pytest.param(30, marks=pytest.mark.long("30 examples of each operation"))],
+)
+def test_nothing_that_is_asked_for_fails(world: World, examples: int) -> None:
+    """Asks for each operation, with as many examples."""
+    world.letters({"code": b"x"})
+    (world.catalogue / "edited.toml").write_text(_DEFINITION)
+    with recorded(world) as trail, application(edit=True, trail=trail) as program:
+        program.site.feeds.stop()  # they would read for each query; see the tests of it
+        asked_at_random(program, examples)
+
+
+def asked_at_random(program: Client, examples: int) -> None:
     app = program.client.application
     schema = schemathesis.openapi.from_wsgi("/api/v1/openapi.json", app)
     operations = 0
@@ -34,29 +59,43 @@ def test_nothing_that_is_asked_for_fails(program: Client) -> None:
         strategy = st.one_of(
             *(operation.as_strategy(generation_mode=mode) for mode in modes)
         )
-
-        @settings(
-            max_examples=_EXAMPLES,
-            deadline=None,
-            database=None,
-            derandomize=True,
-            phases=[Phase.explicit, Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        )
-        @given(case=strategy)
-        def ask(case: schemathesis.Case[Any]) -> None:
-            response = case.call(headers={"Host": "localhost"})
-            assert response.status_code < 500, response.text
-            assert TOKEN not in response.text
-            left_out = list[Any]()
-            if case.path.endswith(("/rows", "/audit")):
-                # Places and expressions are languages: not each text is one.
-                left_out.append(positive_data_acceptance)
-            if any(value in ("", {}, []) for value in (case.query or {}).values()):
-                # An empty value is as good as none.
-                left_out.append(negative_data_rejection)
-            case.validate_response(response, excluded_checks=left_out)
-
-        ask()
+        check_operation(strategy, examples)
     document = program.get("/api/v1/openapi.json").get_json()
-    assert operations == len(document["paths"]) - 1  # all but the document itself
+    described = sum(len(one) for one in document["paths"].values())
+    assert operations == described - 1  # all but the document itself
+
+
+def check_operation(
+    strategy: st.SearchStrategy[schemathesis.Case[Any]], examples: int
+) -> None:
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=strategy, data=st.data())
+    def ask(case: schemathesis.Case[Any], data: st.DataObject) -> None:
+        known = data.draw(st.booleans())
+        for name in NAMES if known else ():
+            if name in case.path_parameters:
+                case.path_parameters[name] = data.draw(st.sampled_from(NAMES[name]))
+        sent = {"Host": "localhost"}
+        if case.method != "GET":
+            sent["Authorization"] = f"Bearer {TOKEN}"
+        response = case.call(headers=sent)
+        assert response.status_code < 500, (case.path, response.text)
+        assert TOKEN not in response.text
+        left_out = [ignored_auth]  # the token is one
+        if case.method != "GET" or case.path.endswith(LANGUAGES):
+            # Changes depend on what there is, too.
+            left_out.append(positive_data_acceptance)
+        empty = any(value in ("", {}, []) for value in (case.query or {}).values())
+        if known or empty:
+            # An empty value is as good as none; the name that was wrong is another.
+            left_out.append(negative_data_rejection)
+        case.validate_response(response, excluded_checks=left_out)
+
+    ask()

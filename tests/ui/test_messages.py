@@ -265,7 +265,7 @@ def test_live_views_are_bounded(
         page = client.get("/events", stream="clicks", partition=partition)
         assert page.status_code == 200
     page = client.get("/events", stream="clicks")
-    assert page.status_code == 400
+    assert page.status_code == 503
     assert "2 live views are open" in page.get_data(as_text=True)
 
 

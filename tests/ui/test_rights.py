@@ -17,7 +17,7 @@ from tests.ui.conftest import (
     recorded,
     settings,
 )
-from tests.ui.test_parameters import _DEFINITION, GETS, POSTS, routes
+from tests.ui.test_parameters import _DEFINITION, GETS, POSTS, path_of, routes
 
 from streamfactory.spi import ConfigError
 from streamfactory.spi.users import UserFile
@@ -52,6 +52,8 @@ NEEDED: Final[dict[str, set[str]]] = {
     "/events": {VALUES},
     "/log-in": set(),
     "/log-out": set(),
+    "/sign-in": set(),
+    "/sign-in/callback": set(),
     "/actions/topic": {EDIT},
     "/actions/jobs": {OPERATE},
     "/actions/jobs/<int:number>": {OPERATE},
@@ -79,6 +81,21 @@ NEEDED: Final[dict[str, set[str]]] = {
     "/api/v1/pipelines": {READ},
     "/api/v1/pipelines/<name>": {READ},
     "/api/v1/pipelines/<name>/lag": {READ},
+    "/api/v1/streams/<name>/definition": {EDIT},
+    "/api/v1/streams/<name>/position": {READ},
+    "/api/v1/streams/<name>/topic": {READ},
+    "/api/v1/streams/<name>/letters": {VALUES},
+    "/api/v1/streams/<name>/events": {VALUES},
+    "/api/v1/streams/<name>/spool/control": {READ},
+    "/api/v1/streams/<name>/copies/<to>/control": {READ},
+    "/api/v1/streams/<name>/topics": {EDIT},
+    "/api/v1/streams/<name>/hop": {EDIT},
+    "/api/v1/pipelines/<name>/definition": {EDIT},
+    "/api/v1/pipelines/<name>/checkpoint": {READ},
+    "/api/v1/pipelines/<name>/run": {READ},
+    "/api/v1/pipelines/<name>/control": {READ},
+    "/api/v1/jobs": {OPERATE},
+    "/api/v1/jobs/<int:number>": {OPERATE},
     "/api/v1/metrics": {READ},
 }
 """The rights that each path needs; each right includes that to read."""
@@ -102,6 +119,7 @@ _LISTS: Final = {
     "/api/v1/openapi.json",
     "/api/v1/streams",
     "/api/v1/pipelines",
+    "/api/v1/jobs",
 }
 """What a user may see who has a right for anything: it shows that only."""
 
@@ -152,8 +170,7 @@ def log_in(client: Client, user: str) -> str:
 
 
 def asked(client: Client, method: str, rule: str, csrf: str) -> TestResponse:
-    path = rule.replace("<int:number>", "1")
-    path = path.replace("<name>", "delays" if "/pipelines/" in rule else "clicks")
+    path = path_of(rule)
     if method == "GET":
         return client.get(path, **GETS[rule])
     form = {**POSTS[rule], "csrf": csrf}
@@ -176,7 +193,7 @@ def test_each_route_is_refused_to_each_role_without_its_right(
         for method in ("GET", "POST"):
             for rule in routes(everybody, method):
                 walked.add(rule)
-                if rule in ("/log-in", "/log-out"):
+                if rule.startswith(("/log-", "/sign-in")):
                     continue
                 needed = NEEDED[rule]
                 enough = needed <= {*has, *([READ] if has else [])}

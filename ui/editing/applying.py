@@ -31,8 +31,11 @@ class Edits:
         """What would undo the last change; None if nothing was changed."""
         return self._undo
 
-    def apply(self, change: ShownEdit) -> None:
+    def apply(self, change: ShownEdit) -> str:
         """Make a change: a file is created, replaced, renamed or deleted.
+
+        Returns:
+            The digest of the file after it; empty if it is deleted.
 
         Raises:
             Changed: config; the file is not as it was when the change was shown.
@@ -54,6 +57,7 @@ class Edits:
                 change.before,
                 digest,
             )
+        return digest
 
 
 def _write(folder: Folder, change: ShownEdit) -> str:

@@ -17,7 +17,7 @@ from streamfactory.ui.shown import ShownEdit
 from streamfactory.ui.site import site
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 def kind_of(values: Any) -> str:
@@ -78,17 +78,12 @@ def _of_change(change: ShownEdit) -> Iterator[Thing]:
     return _things(change.kind, {change.name, change.former, *files} - {""})
 
 
-def _of_shown() -> Iterator[Thing]:
-    return _of_change(_shown())
-
-
-def _read_by_shown() -> Iterator[Thing]:
+def _read_by(change: ShownEdit) -> Iterator[Thing]:
     """The streams whose rows a change lets its author see.
 
     A definition decides what is shown as the rows of its stream, and which of their
     columns are masked; a pipeline writes the rows of its sources elsewhere.
     """
-    change = _shown()
     if change.kind == "stream":
         return _of_change(change)
     path = folder_of("pipeline").path / (change.new or change.old)
@@ -96,13 +91,27 @@ def _read_by_shown() -> Iterator[Thing]:
     return map(the_stream, read)
 
 
-def _written_by_shown() -> Iterator[Thing]:
-    change = _shown()
+def _written_by(change: ShownEdit) -> Iterator[Thing]:
     if change.kind == "stream":
         return iter(())
     path = folder_of("pipeline").path / (change.new or change.old)
     _, written = streams_of(path, change.after)
     return map(the_stream, written)
+
+
+def rules_of_change(find: Callable[[], ShownEdit]) -> tuple[Rule, ...]:
+    """The rights that a change needs, which the request asks for.
+
+    Args:
+        find: Finds the change of the request.
+    """
+    of_rows = "the stream, or those that the pipeline reads"
+    of_sinks = "the streams that the pipeline writes"
+    return (
+        Rule(Right.EDIT, _DEFINITION, lambda: _of_change(find())),
+        Rule(Right.VALUES, of_rows, lambda: _read_by(find())),
+        Rule(Right.OPERATE, of_sinks, lambda: _written_by(find())),
+    )
 
 
 def _shown() -> ShownEdit:
@@ -138,13 +147,7 @@ def _things(kind: str, names: set[str]) -> Iterator[Thing]:
 _DEFINITION: Final = "the definition, as it is and as it would be"
 SOME: Final = of_some(Right.EDIT)
 """For all pages of the editor."""
-EDITED: Final = Rule(
-    Right.EDIT, "the definition, as it is and as it would be", _of_text
-)
+EDITED: Final = Rule(Right.EDIT, _DEFINITION, _of_text)
 HOP: Final = Rule(Right.EDIT, "the stream", _of_hop)
 UNDONE: Final = Rule(Right.EDIT, "the definition", _of_undo)
-SHOWN: Final = (
-    Rule(Right.EDIT, _DEFINITION, _of_shown),
-    Rule(Right.VALUES, "the stream, or those that the pipeline reads", _read_by_shown),
-    Rule(Right.OPERATE, "the streams that the pipeline writes", _written_by_shown),
-)
+SHOWN: Final = rules_of_change(_shown)

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
-from streamfactory.spi import ConfigError, StorageFailed
+from streamfactory.spi import ConfigError, MisuseError, StorageFailed
 from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.config.documents import open_document
 from streamfactory.wiring.core.durable import (
@@ -51,6 +51,17 @@ def spool_job(stream: str) -> str:
 def copy_job(writer_id: str) -> str:
     """The job of a copy: its writer id, which begins with ``copy/`` by default."""
     return writer_id if writer_id.startswith("copy/") else f"copy/{writer_id}"
+
+
+def check_rate(job: str, rate: Rate | None) -> None:
+    """Refuse a limit that a job cannot keep.
+
+    Raises:
+        MisuseError: misuse; it is one of bytes, and the job is a pipeline.
+    """
+    if rate is not None and rate.bytes is not None and job.startswith(pipeline_job("")):
+        msg = f"{job} cannot be limited in bytes: Spark plans batches by offsets"
+        raise MisuseError(msg, remedy="limit its rows")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Sign-in by OpenID Connect: the provider, and the routes of the pages."""
