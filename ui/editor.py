@@ -17,13 +17,13 @@ from flask import Response as Flat
 
 from streamfactory.spi import MisuseError, StreamError
 from streamfactory.spi.hooks import BACKENDS
+from streamfactory.transfer.discovering import topics_of
 from streamfactory.ui.asked import note
 from streamfactory.ui.changes import Confirmed, change_of, in_time, shown_before, take
 from streamfactory.ui.editing.checking import (
     difference,
     refuse_commands,
     run_text,
-    topics_of,
     try_out,
     users_of,
 )

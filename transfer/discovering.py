@@ -1,0 +1,277 @@
+"""Proposes the definition of a stream from what is at a place.
+
+Used by ``streamfactory discover`` and by the editor of the pages. Nothing is written,
+and nothing is consumed.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from shlex import quote
+from typing import TYPE_CHECKING, Final
+
+from streamfactory.spi import (
+    ConfigError,
+    MisuseError,
+    SchemaUnknown,
+    Unsupported,
+)
+from streamfactory.spi.ddl import to_ddl
+from streamfactory.spi.hooks import Yields
+from streamfactory.transfer.inputs import open_inputs
+from streamfactory.transfer.recognition import FILES, recognise
+from streamfactory.wiring.config.definition import Property, StreamDefinition
+from streamfactory.wiring.core.bounded import bounded
+from streamfactory.wiring.core.shown import masked
+from streamfactory.wiring.options.shared import stream_options
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.reading.opened import opened_source, refuse_transport
+from streamfactory.wiring.reading.raw_messages import infer_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from streamfactory.spi import Backend, Option
+    from streamfactory.transfer.recognition import Recognised
+
+SECONDS: Final = 30.0
+"""For all of a discovery."""
+MOST_ROWS: Final = 5
+"""Of files that are to be published, which are shown."""
+_SAMPLE: Final = 100
+"""Messages that a schema is inferred from."""
+_TOPIC: Final = "topic.name"
+_DECODERS: Final = ("decoder.", "key.decoder.")
+_FOLDER: Final = "data"
+"""Of the topic of files that are published, as `init` has it."""
+_TURN: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a stream is looked for."""
+
+    name: str
+    """Of the stream to propose."""
+    text: str = ""
+    """A path, a URL, or the address of a server."""
+    kind: str = ""
+    """The stream type; recognised if empty."""
+    topic: str = ""
+    """Chosen of those of the place, if there are several."""
+    like: StreamDefinition | None = None
+    """A stream of the same server, in place of `text`: its connection is used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """The definition of a stream, which nobody has saved."""
+
+    definition: StreamDefinition
+    topics: tuple[str, ...] = ()
+    """Those of the place, one of which has to be chosen first."""
+    notes: tuple[str, ...] = ()
+    rows: pa.RecordBatch | None = None
+    """The first rows of files that are to be published; None: the stream has them."""
+
+
+def discover(place: Place) -> Proposal:
+    """Propose the definition of a stream from what is at a place.
+
+    Waits for at most `SECONDS`.
+
+    Raises:
+        MisuseError: misuse; the place is missing, or its type cannot be recognised.
+        ConfigError: config; nothing that can be read is there.
+        StreamTimeout: transient; no answer in time.
+        StreamError: The server, the table or a file cannot be read.
+    """
+    return bounded("discover", SECONDS, lambda: _discover(place))
+
+
+def topics_of(definition: StreamDefinition, kind: str) -> list[str]:
+    """The topics that the server or folder of a stream has.
+
+    Args:
+        definition: The stream; its own topic need not be set.
+        kind: Its type.
+
+    Raises:
+        Unsupported: misuse; the type cannot list topics, or can be read once only.
+        StreamError: The stream cannot be reached, or its configuration is invalid.
+    """
+    key = f"stream.{kind}.{_TOPIC}"
+    if key not in {prop.key.lower() for prop in definition.properties}:
+        given = Property(key, "topics", "argument")  # any: all of them are listed
+        definition = definition.with_properties([given])
+    definition = _readable(definition, kind)
+    with opened_source(definition) as source:
+        refuse_transport(source)
+        found: list[str] = masked(source.metadata.list_topics(), source.config.mask)
+        return found
+
+
+def place_option(backend: Backend) -> Option | None:
+    """The option that says where the streams of a type are: its place.
+
+    That is the first one that the type requires, beside the topic, or else ``path``.
+    None for types of this process, and of transports that store nothing.
+    """
+    options = stream_options(backend)
+    required = [one for one in options.values() if one.required and one.key != _TOPIC]
+    return required[0] if required else options.get("path")
+
+
+def _discover(place: Place) -> Proposal:
+    if place.like is not None:
+        kind, definition = _connection(place.like, place.name)
+        notes = list[str]()
+    else:
+        if not place.text:
+            msg = "no place is given"
+            raise MisuseError(msg, remedy="give a path, a URL, or HOST:PORT")
+        found = recognise(place.text, place.kind)
+        notes, kind = [*found.notes], found.kind
+        if found.inputs:
+            return _published(place, found)
+        definition = _located(place, found)
+    topics = [place.topic] if place.topic else _topics(definition, kind)
+    if len(topics) > 1:
+        return Proposal(definition, tuple(topics), tuple(notes))
+    if topics:
+        definition = _with(definition, kind, {_TOPIC: topics[0]})
+    definition, how = _decoded(definition, kind)
+    return Proposal(definition, notes=(*notes, *how))
+
+
+def _connection(like: StreamDefinition, name: str) -> tuple[str, StreamDefinition]:
+    """The type of a stream, and the part of its definition that says where it is."""
+    kept, kind = [], ""
+    for one in like.properties:
+        key = one.key.lower()
+        if key in ("streamtype", "stream.type"):
+            kind = one.text.strip().lower()
+            kept.append(one)
+        elif key.startswith("stream."):
+            rest = key.split(".", 2)[-1]
+            if rest != _TOPIC and not rest.startswith(_DECODERS):
+                kept.append(one)
+    return kind, StreamDefinition(name, tuple(kept))
+
+
+def _located(place: Place, found: Recognised) -> StreamDefinition:
+    option = place_option(default_manager().backend(found.kind))
+    if option is None:
+        msg = f"a stream of type {found.kind!r} has no place"
+        raise MisuseError(msg, remedy="begin it in the form")
+    definition = StreamDefinition.of(place.name, {"streamType": found.kind})
+    return _with(definition, found.kind, {option.key: place.text, **found.options})
+
+
+def _with(
+    definition: StreamDefinition, kind: str, options: dict[str, str]
+) -> StreamDefinition:
+    full = {f"stream.{kind}.{key}": value for key, value in options.items()}
+    return definition.with_overrides(full)
+
+
+def _topics(definition: StreamDefinition, kind: str) -> list[str]:
+    """The topics of a place; empty if it is one stream."""
+    try:
+        found = topics_of(definition, kind)
+    except Unsupported:
+        return []
+    if not found:
+        msg = "the place has no topics"
+        raise ConfigError(msg, remedy="create one, or give another place")
+    return found
+
+
+def _readable(definition: StreamDefinition, kind: str) -> StreamDefinition:
+    """The definition with a decoder, where its type requires one and it has none."""
+    key = f"stream.{kind}.decoder.class.name"
+    has_one = key in {prop.key.lower() for prop in definition.properties}
+    if has_one or default_manager().backend(kind).yields is not Yields.ENVELOPE:
+        return definition
+    return definition.with_overrides({key: "raw"})
+
+
+# --- messages ---------------------------------------------------------------------
+
+
+def _decoded(
+    definition: StreamDefinition, kind: str
+) -> tuple[StreamDefinition, list[str]]:
+    """The definition with a decoder and a schema, if messages can be decoded."""
+    yields = default_manager().backend(kind).yields
+    if yields is Yields.TYPED:
+        return definition, []
+    json = _with(definition, kind, {"decoder.class.name": "json"})
+    try:
+        with opened_source(_readable(definition, kind)) as source:
+            refuse_transport(source)
+            if yields is Yields.EITHER and "value" not in source.schema.names:
+                return definition, []  # its rows are typed
+        schema = infer_schema(
+            json, default_manager(), sample=_SAMPLE, allow_class_paths=False
+        )
+        ddl = to_ddl(schema)
+    except (SchemaUnknown, ValueError) as error:
+        why = error.what if isinstance(error, SchemaUnknown) else str(error)
+        note = f"its messages are not decoded: they are no JSON, or {why}"
+        return _readable(definition, kind), [note]
+    except Unsupported:
+        return definition, ["it can be read once, so it was not looked at"]
+    note = f"the schema is inferred from at most {_SAMPLE} messages of JSON"
+    return json.with_overrides({"schema": ddl}), [note]
+
+
+# --- files that are published ----------------------------------------------------
+
+
+def _published(place: Place, found: Recognised) -> Proposal:
+    """A stream for files that are published: they have no offsets themselves."""
+    rows = _first_rows(found.inputs[0])
+    properties = {"streamType": FILES}
+    notes = [*found.notes, *_how(place, found)]
+    try:
+        properties["schema"] = to_ddl(rows.schema)
+    except ValueError as error:
+        notes.append(f"the schema is not declared: {error}")
+    definition = _with(
+        StreamDefinition.of(place.name, properties),
+        FILES,
+        {"path": _FOLDER, _TOPIC: place.topic or place.name},
+    )
+    return Proposal(definition, notes=tuple(notes), rows=rows)
+
+
+def _how(place: Place, found: Recognised) -> Iterator[str]:
+    yield "CSV and JSON are published into the stream: it has no rows before"
+    name = quote(place.name)
+    yield f"run: streamfactory publish {name} {found.pattern} --writer {name}"
+    yield f"the columns are those of {found.inputs[0]!r}"
+
+
+def _first_rows(path: str) -> pa.RecordBatch:
+    """The first rows of a file.
+
+    Raises:
+        FormatRefused: permanent; the file does not have the format.
+        DecodeError: decode; its first rows cannot be read.
+        SchemaUnknown: config; it has no rows.
+    """
+    (opened,) = open_inputs([path])
+    with closing(opened):
+        schema = opened.columns(_TURN)
+        if schema is not None:
+            opened.expect(schema, guessed=True)
+            while not opened.finished:
+                rows = opened.read(_TURN, MOST_ROWS)
+                if rows is not None and rows.num_rows:
+                    return rows
+    msg = f"{path} has no rows"
+    raise SchemaUnknown(msg, remedy="give a file with rows")
