@@ -46,7 +46,7 @@ def discover_command(
         msg = "Give either PLACE or --like."
         raise click.UsageError(msg)
     similar = None if like is None else one_definition(like, {})
-    found = discover(Place(name, place, kind.lower(), topic, similar))
+    found = discover(Place(name, place, kind.lower(), topic, like=similar))
     document = {
         "name": name,
         "definition": None if found.topics else toml_of(found.definition),

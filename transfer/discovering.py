@@ -14,14 +14,18 @@ from typing import TYPE_CHECKING, Final
 from streamfactory.spi import (
     ConfigError,
     MisuseError,
+    Role,
     SchemaUnknown,
+    StreamError,
     Unsupported,
+    envelope_schema,
 )
 from streamfactory.spi.ddl import to_ddl
-from streamfactory.spi.hooks import Yields
+from streamfactory.spi.hooks import BACKENDS, Yields, roles_of
 from streamfactory.transfer.inputs import open_inputs
 from streamfactory.transfer.recognition import FILES, recognise
 from streamfactory.wiring.config.definition import Property, StreamDefinition
+from streamfactory.wiring.core.anchoring import within
 from streamfactory.wiring.core.bounded import bounded
 from streamfactory.wiring.core.shown import masked
 from streamfactory.wiring.options.shared import stream_options
@@ -62,6 +66,8 @@ class Place:
     """The stream type; recognised if empty."""
     topic: str = ""
     """Chosen of those of the place, if there are several."""
+    folder: str = ""
+    """What a relative path is relative to; empty: the working folder."""
     like: StreamDefinition | None = None
     """A stream of the same server, in place of `text`: its connection is used."""
 
@@ -125,6 +131,19 @@ def place_option(backend: Backend) -> Option | None:
     return required[0] if required else options.get("path")
 
 
+def types_with_places() -> list[str]:
+    """The installed stream types that can be begun at a place, sorted."""
+    manager, found = default_manager(), []
+    for name in manager.names(BACKENDS):
+        try:
+            backend = manager.backend(name)
+        except StreamError:
+            continue  # `list` shows why it cannot be used
+        if place_option(backend) is not None and Role.READ in roles_of(backend):
+            found.append(name)
+    return found
+
+
 def _discover(place: Place) -> Proposal:
     if place.like is not None:
         kind, definition = _connection(place.like, place.name)
@@ -133,11 +152,11 @@ def _discover(place: Place) -> Proposal:
         if not place.text:
             msg = "no place is given"
             raise MisuseError(msg, remedy="give a path, a URL, or HOST:PORT")
-        found = recognise(place.text, place.kind)
+        found = recognise(within(place.folder, place.text), place.kind)
         notes, kind = [*found.notes], found.kind
         if found.inputs:
             return _published(place, found)
-        definition = _located(place, found)
+        definition = _located(place, found).in_folder(place.folder)
     topics = [place.topic] if place.topic else _topics(definition, kind)
     if len(topics) > 1:
         return Proposal(definition, tuple(topics), tuple(notes))
@@ -205,28 +224,33 @@ def _readable(definition: StreamDefinition, kind: str) -> StreamDefinition:
 def _decoded(
     definition: StreamDefinition, kind: str
 ) -> tuple[StreamDefinition, list[str]]:
-    """The definition with a decoder and a schema, if messages can be decoded."""
-    yields = default_manager().backend(kind).yields
-    if yields is Yields.TYPED:
-        return definition, []
-    json = _with(definition, kind, {"decoder.class.name": "json"})
+    """The definition with a decoder, if it has messages, and a schema if it can."""
     try:
-        with opened_source(_readable(definition, kind)) as source:
-            refuse_transport(source)
-            if yields is Yields.EITHER and "value" not in source.schema.names:
-                return definition, []  # its rows are typed
+        if _is_typed(definition, kind):
+            return definition, []
+    except Unsupported as error:
+        return definition, [f"it was not looked at: {error.what}"]
+    try:
+        json = _with(definition, kind, {"decoder.class.name": "json"})
         schema = infer_schema(
             json, default_manager(), sample=_SAMPLE, allow_class_paths=False
         )
-        ddl = to_ddl(schema)
+        found = json.with_overrides({"schema": to_ddl(schema)})
     except (SchemaUnknown, ValueError) as error:
         why = error.what if isinstance(error, SchemaUnknown) else str(error)
-        note = f"its messages are not decoded: they are no JSON, or {why}"
-        return _readable(definition, kind), [note]
-    except Unsupported:
-        return definition, ["it can be read once, so it was not looked at"]
-    note = f"the schema is inferred from at most {_SAMPLE} messages of JSON"
-    return json.with_overrides({"schema": ddl}), [note]
+        note = f"its messages are not decoded, as no columns of JSON were found: {why}"
+        return _with(definition, kind, {"decoder.class.name": "raw"}), [note]
+    return found, [f"the schema is inferred from at most {_SAMPLE} messages of JSON"]
+
+
+def _is_typed(definition: StreamDefinition, kind: str) -> bool:
+    """Whether a stream has rows, and not messages."""
+    yields = default_manager().backend(kind).yields
+    with opened_source(_readable(definition, kind)) as source:
+        refuse_transport(source)
+        if yields is not Yields.EITHER:
+            return yields is Yields.TYPED
+        return not source.metadata.schema().equals(envelope_schema())
 
 
 # --- files that are published ----------------------------------------------------

@@ -28,6 +28,7 @@ from streamfactory.ui.api import api
 from streamfactory.ui.audits import audits
 from streamfactory.ui.browse import browse
 from streamfactory.ui.changes import change_of, in_time
+from streamfactory.ui.discovery import discovery
 from streamfactory.ui.editing.files import Changed
 from streamfactory.ui.editor import editor
 from streamfactory.ui.mapping import mapping
@@ -108,6 +109,7 @@ def create_app(found: Site) -> Flask:
     app.register_blueprint(actions)
     app.register_blueprint(running)
     app.register_blueprint(editor)
+    app.register_blueprint(discovery)
     app.register_blueprint(api)
     for endpoint, view in app.view_functions.items():
         if endpoint != "static":

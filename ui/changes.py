@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from streamfactory.ui.shown import (
         Shown,
         ShownEdit,
+        ShownPlace,
         ShownReplay,
         ShownRun,
         ShownTopic,
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 """The result of the call."""
-C = TypeVar("C", "Shown", "ShownTopic", "ShownReplay", "ShownRun", "ShownEdit")
+C = TypeVar(
+    "C", "Shown", "ShownTopic", "ShownReplay", "ShownRun", "ShownEdit", "ShownPlace"
+)
 """The kind of a change."""
 
 _SECONDS: Final = 30.0

@@ -12,13 +12,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from flask import Blueprint, abort, g, redirect, render_template, request, url_for
+from flask import Blueprint, g, redirect, render_template, request, url_for
 from flask import Response as Flat
 
 from streamfactory.spi import MisuseError, StreamError
 from streamfactory.spi.hooks import BACKENDS
-from streamfactory.transfer.discovering import topics_of
+from streamfactory.transfer.discovering import topics_of, types_with_places
 from streamfactory.ui.asked import note
+from streamfactory.ui.catalogue import catalogue
 from streamfactory.ui.changes import Confirmed, change_of, in_time, shown_before, take
 from streamfactory.ui.editing.checking import (
     difference,
@@ -44,13 +45,14 @@ from streamfactory.ui.editing.needed import (
     SOME,
     UNDONE,
     kind_of,
+    refuse_without_edit,
     visible_files,
     visible_undo,
 )
 from streamfactory.ui.editing.texts import new_text, with_values
 from streamfactory.ui.parameters import Parameter, takes_parameters
-from streamfactory.ui.people import Right
-from streamfactory.ui.rights import needs
+from streamfactory.ui.people import STREAMS, Right
+from streamfactory.ui.rights import needs, visible
 from streamfactory.ui.shown import ShownEdit
 from streamfactory.ui.site import site
 from streamfactory.wiring.config.imports.hop import write_hop
@@ -114,12 +116,7 @@ _FIELDS: Final = (
 )
 
 
-@editor.before_request
-def _check_right() -> None:
-    if g.session is None:
-        abort(401, "Log in first.")
-    if not site().edits.allowed:
-        abort(403, "Files are not changed here: the setting edit is not true.")
+editor.before_request(refuse_without_edit)
 
 
 @editor.get("/")
@@ -132,6 +129,8 @@ def index() -> str:
         "edit_index.html",
         folders=[(kind, folder_of(kind), visible_files(kind)) for kind in KINDS],
         types=sorted({info.name for info in infos}),
+        placed=types_with_places(),
+        streams=visible(STREAMS, catalogue().names(), Right.VALUES),
         undo=visible_undo(),
     )
 

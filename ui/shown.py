@@ -94,4 +94,21 @@ class ShownEdit:
     key: str = field(default_factory=secrets.token_urlsafe)
 
 
-AnyShown = Shown | ShownTopic | ShownReplay | ShownRun | ShownEdit
+@final
+@dataclass(frozen=True, slots=True)
+class ShownPlace:
+    """A place that a page shows, from which the definition of a stream is begun."""
+
+    name: str
+    """Of the stream."""
+    text: str = ""
+    """A path, a URL, or the address of a server."""
+    kind: str = ""
+    """The stream type; recognised if empty."""
+    topic: str = ""
+    like: str = ""
+    """A stream whose connection is used, in place of `text`."""
+    key: str = field(default_factory=secrets.token_urlsafe)
+
+
+AnyShown = Shown | ShownTopic | ShownReplay | ShownRun | ShownEdit | ShownPlace

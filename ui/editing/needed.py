@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from flask import request
+from flask import abort, g, request
 
 from streamfactory.spi import MisuseError, StreamError
 from streamfactory.ui.changes import shown_before
@@ -13,11 +13,19 @@ from streamfactory.ui.editing.drafts import KINDS, draft_of, folder_of
 from streamfactory.ui.editing.files import SUFFIX, plain_lines
 from streamfactory.ui.people import EVERYTHING, PIPELINES, STREAMS, Right
 from streamfactory.ui.rights import Rule, Thing, may, of_some, the_stream
-from streamfactory.ui.shown import ShownEdit
+from streamfactory.ui.shown import ShownEdit, ShownPlace
 from streamfactory.ui.site import site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+def refuse_without_edit() -> None:
+    """Refuse a request of a client without a session, or where editing is off."""
+    if g.session is None:
+        abort(401, "Log in first.")
+    if not site().edits.allowed:
+        abort(403, "Files are not changed here: the setting edit is not true.")
 
 
 def kind_of(values: Any) -> str:
@@ -105,6 +113,19 @@ def _written_by_shown() -> Iterator[Thing]:
     return map(the_stream, written)
 
 
+def _of_place() -> Iterator[Thing]:
+    """The stream that is begun at a place, and the one whose connection it uses."""
+    values = request.form if request.method == "POST" else request.args
+    if request.method == "POST":
+        name, like = values.get("name", "").strip(), values.get("like", "")
+    else:
+        shown = shown_before(values.get("change", ""), ShownPlace)
+        name, like = shown.name, shown.like
+    if like:
+        yield the_stream(like)
+    yield from _things("stream", {name} - {""})
+
+
 def _shown() -> ShownEdit:
     values = request.form if request.method == "POST" else request.args
     return shown_before(values.get("change", ""), ShownEdit)
@@ -148,3 +169,9 @@ SHOWN: Final = (
     Rule(Right.VALUES, "the stream, or those that the pipeline reads", _read_by_shown),
     Rule(Right.OPERATE, "the streams that the pipeline writes", _written_by_shown),
 )
+_PLACE: Final = "the stream that is begun, and the one whose connection it uses"
+PLACED: Final = (
+    Rule(Right.EDIT, _PLACE, _of_place),
+    Rule(Right.VALUES, _PLACE, _of_place),
+)
+"""For a stream that is begun at a place: its first rows are shown."""
