@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from streamfactory.spi import (
     ConfigError,
+    FormatRefused,
     MisuseError,
     Role,
     SchemaUnknown,
@@ -23,7 +24,7 @@ from streamfactory.spi import (
 from streamfactory.spi.ddl import to_ddl
 from streamfactory.spi.hooks import BACKENDS, Yields, roles_of
 from streamfactory.transfer.inputs import open_inputs
-from streamfactory.transfer.recognition import FILES, recognise
+from streamfactory.transfer.recognition import FILES, FLIGHT, recognise
 from streamfactory.wiring.config.definition import Property, StreamDefinition
 from streamfactory.wiring.core.anchoring import within
 from streamfactory.wiring.core.bounded import bounded
@@ -157,6 +158,18 @@ def _discover(place: Place) -> Proposal:
         if found.inputs:
             return _published(place, found)
         definition = _located(place, found).in_folder(place.folder)
+    try:
+        return _completed(place, kind, definition, notes)
+    except FormatRefused:
+        if kind != FLIGHT:
+            raise
+        return _plain(place, definition, notes)
+
+
+def _completed(
+    place: Place, kind: str, definition: StreamDefinition, notes: list[str]
+) -> Proposal:
+    """The definition with a topic and a decoder, where it needs them."""
     topics = [place.topic] if place.topic else _topics(definition, kind)
     if len(topics) > 1:
         return Proposal(definition, tuple(topics), tuple(notes))
@@ -164,6 +177,13 @@ def _discover(place: Place) -> Proposal:
         definition = _with(definition, kind, {_TOPIC: topics[0]})
     definition, how = _decoded(definition, kind)
     return Proposal(definition, notes=(*notes, *how))
+
+
+def _plain(place: Place, definition: StreamDefinition, notes: list[str]) -> Proposal:
+    """A stream of a Flight server of others: it lists no topics, and is read once."""
+    options = {"protocol": "plain", _TOPIC: place.topic or place.name}
+    note = "the server is not of streamfactory: check topic.name, which is the path"
+    return Proposal(_with(definition, FLIGHT, options), notes=(*notes, note))
 
 
 def _connection(like: StreamDefinition, name: str) -> tuple[str, StreamDefinition]:

@@ -29,8 +29,9 @@ MOST_ENTRIES: Final = 10_000
 """Of a folder that are looked at."""
 FILES: Final = "file"
 """The stream type of files."""
+FLIGHT: Final = "flight"
 _SERVER: Final = re.compile(r"[\w.-]+:\d{1,5}(\s*,\s*[\w.-]+:\d{1,5})*", re.ASCII)
-_SCHEMES: Final = {"grpc": "flight", "grpc+tcp": "flight", "grpc+tls": "flight"}
+_SCHEMES: Final = dict.fromkeys(("grpc", "grpc+tcp", "grpc+tls"), FLIGHT)
 """Stream types by what an address begins with."""
 _READ_AS: Final = {"arrow": "auto", "parquet": "parquet"}
 """Formats that streams are read from, as the option ``format`` has them."""

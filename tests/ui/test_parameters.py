@@ -24,6 +24,7 @@ streamType = "memory"
 _SOUND: Final = {
     "/actions/jobs/<int:number>": 404,
     "/edit/change": 400,
+    "/edit/found": 400,
     "/edit/hop": 400,
 }
 """The status where there is nothing of the kind."""
@@ -62,6 +63,7 @@ GETS: Final[dict[str, dict[str, str]]] = {
     "/edit/file": {"kind": "stream", "file": "edited.toml", "copy": "1"},
     "/edit/change": {"change": "nothing"},
     "/edit/hop": {"file": "edited.toml"},
+    "/edit/found": {"change": "nothing"},
     "/api/v1/openapi.json": {},
     "/api/v1/streams": {"q": "c", "page": "1"},
     "/api/v1/streams/<name>": {},
@@ -110,6 +112,7 @@ POSTS: Final[dict[str, dict[str, str]]] = {
     "/edit/delete": {"kind": "stream", "file": "edited.toml"},
     "/edit/undo": {},
     "/edit/import": {"text": "{}"},
+    "/edit/look": {"name": "more", "place": "nowhere", "type": "file", "topic": "x"},
     "/edit/change": {"change": "nothing"},
 }
 """What each form sends."""
@@ -121,6 +124,7 @@ ANY: Final = {
     ("/edit/new", "name"),
     ("/edit/form", "name"),
     ("/edit/topics", "name"),
+    ("/edit/look", "name"),
 }
 """Names of something that need not exist."""
 HUGE: Final = "9" * 5000

@@ -69,6 +69,8 @@ NEEDED: Final[dict[str, set[str]]] = {
     "/edit/undo": {EDIT},
     "/edit/import": {EDIT},
     "/edit/hop": {EDIT},
+    "/edit/look": {EDIT, VALUES},
+    "/edit/found": {EDIT, VALUES},
     "/edit/change": {EDIT, VALUES},
     "/api/v1/openapi.json": {READ},
     "/api/v1/streams": {READ},
@@ -182,7 +184,7 @@ def test_each_route_is_refused_to_each_role_without_its_right(
                 enough = needed <= {*has, *([READ] if has else [])}
                 if user == "elsewhere" and rule in _LISTS:
                     enough = True
-                if rule == "/edit/change":
+                if rule in ("/edit/change", "/edit/found"):
                     continue  # there is none: see below
                 found = asked(everybody, method, rule, csrf)
                 refused = found.status_code == 403
@@ -390,6 +392,31 @@ def test_definitions_are_edited_within_the_patterns(
         found = client.client.post("/edit/text", data=form, base_url=PLACE)
         assert found.status_code == 403
         assert before.read_text() == _DEFINITION
+
+
+def test_a_place_is_looked_at_within_the_patterns(small: World, tmp_path: Path) -> None:
+    patterns = {
+        "edit*": {EDIT: ["anna"], VALUES: ["anna"]},
+        "blind*": {EDIT: ["anna"]},
+        "clicks": {EDIT: ["anna"]},
+    }
+    place = {"place": str(small.folder / "topics")}
+    with people(users_file(tmp_path / "users.toml", patterns)) as client:
+        csrf = log_in(client, "anna")
+        for name, more, expected in (
+            ("edited", place, 303),
+            ("blind-one", place, 403),
+            ("other", place, 403),
+            ("edited", {"like": "clicks"}, 403),  # whose rows anna may not see
+        ):
+            form = {"csrf": csrf, "name": name, **more}
+            found = client.client.post("/edit/look", data=form, base_url=PLACE)
+            assert found.status_code == expected, (name, more)
+            if expected == 303:
+                where = found.headers["Location"]
+        assert client.get(where).status_code == 200
+        log_in(client, "owner")
+        assert client.get(where).status_code == 403  # of another session
 
 
 def test_a_pipeline_carries_no_rows_out_of_reach(world: World, tmp_path: Path) -> None:
