@@ -49,6 +49,9 @@ from streamfactory.ui.editing.needed import (
     visible_files,
     visible_undo,
 )
+from streamfactory.ui.editing.parts import PREFIX as PART
+from streamfactory.ui.editing.parts import parts_of, with_parts
+from streamfactory.ui.editing.picture import picture_of
 from streamfactory.ui.editing.texts import new_text, with_values
 from streamfactory.ui.parameters import Parameter, takes_parameters
 from streamfactory.ui.people import STREAMS, Right
@@ -186,6 +189,17 @@ def form() -> str | tuple[str, int] | Response:
 def text() -> str | tuple[str, int] | Response:
     """Take a text."""
     return _answer(_editing(), [])
+
+
+@editor.post("/parts")
+@takes_parameters(*_FILE, *_BUTTONS, Parameter("do"), Parameter(PART, many=True))
+@needs(SOME, EDITED)
+def parts() -> str | tuple[str, int] | Response:
+    """Take the fields of a pipeline's parts, and move, add or remove one."""
+    asked = _editing()
+    action = request.form.get("do", "")
+    text = with_parts(asked.path, asked.text, request.form, action)
+    return _answer(replace(asked, text=text), [])
 
 
 @editor.post("/topics")
@@ -428,6 +442,11 @@ def _page(
         problems=shown,
         count=len(found.problems),
         by_line=by_line,
+        lists=None if asked.kind != "pipeline" else parts_of(asked.path, asked.text),
+        picture=(
+            None if asked.kind != "pipeline" else picture_of(asked.path, asked.text)
+        ),
+        streams=visible(STREAMS, catalogue().names()),
         numbered=list(enumerate(asked.text.split("\n"), start=1)),
     ), 200
 

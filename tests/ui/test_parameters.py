@@ -112,6 +112,12 @@ POSTS: Final[dict[str, dict[str, str]]] = {
     "/edit/delete": {"kind": "stream", "file": "edited.toml"},
     "/edit/undo": {},
     "/edit/import": {"text": "{}"},
+    "/edit/parts": {
+        "kind": "pipeline",
+        "file": "",
+        "text": "[source]\nstream = 'x'\n",
+        "do": "add steps",
+    },
     "/edit/look": {"name": "more", "place": "nowhere", "type": "file", "topic": "x"},
     "/edit/change": {"change": "nothing"},
 }

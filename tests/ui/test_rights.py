@@ -69,6 +69,7 @@ NEEDED: Final[dict[str, set[str]]] = {
     "/edit/undo": {EDIT},
     "/edit/import": {EDIT},
     "/edit/hop": {EDIT},
+    "/edit/parts": {EDIT},
     "/edit/look": {EDIT, VALUES},
     "/edit/found": {EDIT, VALUES},
     "/edit/change": {EDIT, VALUES},
