@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -34,11 +35,22 @@ if TYPE_CHECKING:
     metavar="N",
     help="Most rows of each source and step.",
 )
+@click.option(
+    "--stdin",
+    "unsaved",
+    is_flag=True,
+    help="Read the text of FILE from standard input: it need not be saved.",
+)
 @class_paths_flag
 @json_flag
 @click.pass_obj
 def preview_command(
-    printer: Printer, *, pipeline: str, rows: int, allow_class_paths: bool
+    printer: Printer,
+    *,
+    pipeline: str,
+    rows: int,
+    unsaved: bool,
+    allow_class_paths: bool,
 ) -> Status:
     """Show what a pipeline makes of the first rows of its sources.
 
@@ -53,7 +65,9 @@ def preview_command(
     from streamfactory.spark.pipelines.together import Overrides, Pipelines
 
     over = Overrides(allow_class_paths=allow_class_paths)
-    pipelines = Pipelines([Path(pipeline_path(pipeline))], over)
+    path = Path(pipeline) if unsaved else Path(pipeline_path(pipeline))
+    texts = {path: sys.stdin.read()} if unsaved else None
+    pipelines = Pipelines([path], over, texts)
     pipelines.refuse()  # at once: Spark takes seconds to start
     printer.progress("starting Spark ...")
     with TemporaryDirectory(prefix="streamfactory-") as folder:

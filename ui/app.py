@@ -35,6 +35,7 @@ from streamfactory.ui.mapping import mapping
 from streamfactory.ui.pages import pages
 from streamfactory.ui.parameters import Parameter, checked, takes_parameters
 from streamfactory.ui.people import STREAMS, Right
+from streamfactory.ui.previews import previews
 from streamfactory.ui.problems import Failed, http_problem, is_for_programs, problem
 from streamfactory.ui.proxies import NotTrusted
 from streamfactory.ui.rights import (
@@ -110,6 +111,7 @@ def create_app(found: Site) -> Flask:
     app.register_blueprint(running)
     app.register_blueprint(editor)
     app.register_blueprint(discovery)
+    app.register_blueprint(previews)
     app.register_blueprint(api)
     for endpoint, view in app.view_functions.items():
         if endpoint != "static":

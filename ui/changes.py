@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Shown,
         ShownEdit,
         ShownPlace,
+        ShownPreview,
         ShownReplay,
         ShownRun,
         ShownTopic,
@@ -33,7 +34,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 """The result of the call."""
 C = TypeVar(
-    "C", "Shown", "ShownTopic", "ShownReplay", "ShownRun", "ShownEdit", "ShownPlace"
+    "C",
+    "Shown",
+    "ShownTopic",
+    "ShownReplay",
+    "ShownRun",
+    "ShownEdit",
+    "ShownPlace",
+    "ShownPreview",
 )
 """The kind of a change."""
 

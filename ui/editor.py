@@ -30,10 +30,10 @@ from streamfactory.ui.editing.checking import (
 )
 from streamfactory.ui.editing.drafts import KINDS, Remark, draft_of, folder_of
 from streamfactory.ui.editing.files import (
-    MOST_BYTES,
     SUFFIX,
     Changed,
     Folder,
+    check_size,
     plain_lines,
 )
 from streamfactory.ui.editing.forms import filled, groups_of, others_of
@@ -267,7 +267,7 @@ def undo() -> Response:
 def import_page() -> str:
     """The streams of a pasted text of another system, with what was left out."""
     text = plain_lines(request.form.get("text", ""))
-    _check_size(text)
+    check_size(text)
     return render_template("edit_import.html", found=import_text(text)[:_MOST_TOPICS])
 
 
@@ -361,17 +361,11 @@ def change() -> tuple[str, int] | Response:
 # --- parts ----------------------------------------------------------------------
 
 
-def _check_size(text: str) -> None:
-    if len(text.encode("utf-8", "replace")) > MOST_BYTES:
-        msg = f"the text has more than {MOST_BYTES // 1024} KiB"
-        raise MisuseError(msg, remedy="change the file with an editor of files")
-
-
 def _editing() -> Editing:
     """What the form of a request is about."""
     values = request.form
     text = plain_lines(values.get("text", ""))
-    _check_size(text)
+    check_size(text)
     return Editing(
         kind_of(values), values.get("file", ""), text, values.get("digest", "")
     )

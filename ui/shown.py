@@ -111,4 +111,23 @@ class ShownPlace:
     key: str = field(default_factory=secrets.token_urlsafe)
 
 
-AnyShown = Shown | ShownTopic | ShownReplay | ShownRun | ShownEdit | ShownPlace
+@final
+@dataclass(frozen=True, slots=True)
+class ShownPreview:
+    """A preview of a pipeline whose text is not saved."""
+
+    name: str
+    """Of the pipeline."""
+    file: str
+    """Empty for a new one."""
+    digest: str
+    """Of the file when its text was read."""
+    text: str
+    job: int
+    """The number of the preview."""
+    key: str = field(default_factory=secrets.token_urlsafe)
+
+
+AnyShown = (
+    Shown | ShownTopic | ShownReplay | ShownRun | ShownEdit | ShownPlace | ShownPreview
+)

@@ -65,10 +65,14 @@ class Pipelines:
     Args:
         paths: Of their files.
         overrides: Of all of them.
+        texts: In place of what is in a file, by its path.
     """
 
     def __init__(
-        self, paths: Sequence[Path], overrides: Overrides | None = None
+        self,
+        paths: Sequence[Path],
+        overrides: Overrides | None = None,
+        texts: Mapping[Path, str] | None = None,
     ) -> None:
         self._overrides = overrides or Overrides()
         self._problems: list[Problem] = []
@@ -80,6 +84,7 @@ class Pipelines:
                 draft = read_pipeline(
                     path,
                     catalogue,
+                    text=(texts or {}).get(path),
                     allow_class_paths=self._overrides.allow_class_paths,
                 )
                 self.drafts.append(_overridden(draft, self._overrides))

@@ -39,6 +39,7 @@ PICTURES: Final[Mapping[str, str]] = {
 }
 EDITOR: Final[Mapping[str, str]] = {
     "ui-edit": "/edit/file?kind=stream&file=clicks.toml",
+    "ui-edit-pipeline": "/edit/file?kind=pipeline&file=delays.toml",
 }
 """Pages that need the token."""
 PLACES: Final[Mapping[str, dict[str, str]]] = {
@@ -67,6 +68,10 @@ checkpoint = "kept"
 
 [source]
 stream = "clicks"
+
+[[steps]]
+id = "hourly"
+sql = "select id % 24 as hour, count(*) as clicks from input group by id % 24"
 
 [[sinks]]
 stream = "hours"

@@ -110,9 +110,9 @@ def test_a_place_that_cannot_be_read_says_why(
         assert refused in html.unescape(raw)
         assert SCRIPT not in raw
         assert "Remedy" in raw
+    block, free = os.pipe()
     monkeypatch.setattr(discovering, "SECONDS", -0.4)
     monkeypatch.setattr(discovering, "_discover", lambda _: os.read(block, 1))
-    block, free = os.pipe()
     page = looked(person, name="x", place="slow")
     os.write(free, b"x")
     assert "no answer within" in page

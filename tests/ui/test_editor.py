@@ -653,7 +653,7 @@ def test_nothing_is_edited_without_the_right(person: Editor, client: Client) -> 
         if rule.rule.startswith("/edit")
         for method in {"GET", "POST"} & (rule.methods or set())
     ]
-    assert len(rules) == 15
+    assert len(rules) == 17
     form = {"kind": "stream", "file": "orders.toml", "text": "", "digest": ""}
     for path, method in rules:
         # `client` has no session.

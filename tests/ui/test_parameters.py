@@ -25,6 +25,7 @@ _SOUND: Final = {
     "/actions/jobs/<int:number>": 404,
     "/edit/change": 400,
     "/edit/found": 400,
+    "/edit/preview": 400,
     "/edit/hop": 400,
 }
 """The status where there is nothing of the kind."""
@@ -64,6 +65,7 @@ GETS: Final[dict[str, dict[str, str]]] = {
     "/edit/change": {"change": "nothing"},
     "/edit/hop": {"file": "edited.toml"},
     "/edit/found": {"change": "nothing"},
+    "/edit/preview": {"change": "nothing"},
     "/api/v1/openapi.json": {},
     "/api/v1/streams": {"q": "c", "page": "1"},
     "/api/v1/streams/<name>": {},
@@ -112,6 +114,7 @@ POSTS: Final[dict[str, dict[str, str]]] = {
     "/edit/delete": {"kind": "stream", "file": "edited.toml"},
     "/edit/undo": {},
     "/edit/import": {"text": "{}"},
+    "/edit/preview": {"kind": "pipeline", "file": "", "text": "", "digest": ""},
     "/edit/parts": {
         "kind": "pipeline",
         "file": "",

@@ -13,7 +13,7 @@ from streamfactory.ui.editing.drafts import KINDS, draft_of, folder_of
 from streamfactory.ui.editing.files import SUFFIX, plain_lines
 from streamfactory.ui.people import EVERYTHING, PIPELINES, STREAMS, Right
 from streamfactory.ui.rights import Rule, Thing, may, of_some, the_stream
-from streamfactory.ui.shown import ShownEdit, ShownPlace
+from streamfactory.ui.shown import ShownEdit, ShownPlace, ShownPreview
 from streamfactory.ui.site import site
 
 if TYPE_CHECKING:
@@ -60,6 +60,9 @@ def visible_undo() -> ShownEdit | None:
 
 def _of_text() -> Iterator[Thing]:
     """The definition of the request: as its file has it, and as its text has it."""
+    if request.endpoint == "previews.preview":
+        shown = shown_before(request.args.get("change", ""), ShownPreview)
+        return _things("pipeline", _names("pipeline", shown.file, shown.text))
     values = request.form if request.method == "POST" else request.args
     kind, file = kind_of(values), values.get("file", "")
     names = (
@@ -126,6 +129,25 @@ def _of_place() -> Iterator[Thing]:
     yield from _things("stream", {name} - {""})
 
 
+def _previewed() -> tuple[str, str]:
+    """The file and the text of the pipeline that a request previews."""
+    if request.method == "POST":
+        values = request.form
+        return values.get("file", ""), plain_lines(values.get("text", ""))
+    shown = shown_before(request.args.get("change", ""), ShownPreview)
+    return shown.file, shown.text
+
+
+def _read_by_preview() -> Iterator[Thing]:
+    file, text = _previewed()
+    read, _ = streams_of(folder_of("pipeline").path / (file or f"new{SUFFIX}"), text)
+    return map(the_stream, read)
+
+
+def _run_by_preview() -> Iterator[Thing]:
+    return _things("pipeline", _names("pipeline", *_previewed()))
+
+
 def _shown() -> ShownEdit:
     values = request.form if request.method == "POST" else request.args
     return shown_before(values.get("change", ""), ShownEdit)
@@ -175,3 +197,7 @@ PLACED: Final = (
     Rule(Right.VALUES, _PLACE, _of_place),
 )
 """For a stream that is begun at a place: its first rows are shown."""
+PREVIEWED: Final = (
+    Rule(Right.VALUES, "the streams that the pipeline reads", _read_by_preview),
+    Rule(Right.OPERATE, "the pipeline, whose steps are evaluated", _run_by_preview),
+)
