@@ -58,6 +58,7 @@ EDITED = (
     "/edit/",
     "/edit/new?kind=stream&name=new&type=kafka",
     "/edit/new?kind=pipeline&name=new",
+    "/edit/file?kind=pipeline&file=delays.toml",
     "/edit/file?kind=stream&file=orders.toml",
     "/edit/file?kind=stream&file=wrong.toml",
 )
