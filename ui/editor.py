@@ -192,7 +192,13 @@ def text() -> str | tuple[str, int] | Response:
 
 
 @editor.post("/parts")
-@takes_parameters(*_FILE, *_BUTTONS, Parameter("do"), Parameter(PART, many=True))
+@takes_parameters(
+    Parameter("kind", words=("pipeline",), required=True),
+    *_FILE[1:],
+    *_BUTTONS,
+    Parameter("do"),
+    Parameter(PART, many=True),
+)
 @needs(SOME, EDITED)
 def parts() -> str | tuple[str, int] | Response:
     """Take the fields of a pipeline's parts, and move, add or remove one."""

@@ -396,13 +396,43 @@ def test_definitions_are_edited_within_the_patterns(
         assert before.read_text() == _DEFINITION
 
 
+def test_a_preview_needs_to_run_the_pipeline_and_to_see_what_it_reads(
+    world: World, tmp_path: Path
+) -> None:
+    text = (
+        'name = "daily"\ncheckpoint = "k"\n[source]\nstream = "clicks"\n'
+        '[[sinks]]\nstream = "clicks"\n'  # which is refused, after the rights
+    )
+    everything = {right: ["owner"] for right in ALL}
+    patterns = {
+        "*": everything,
+        "daily": {EDIT: ["anna", "blind", "author"], OPERATE: ["blind", "author"]},
+        "clicks": {VALUES: ["anna", "author"]},
+    }
+    with people(users_file(tmp_path / "users.toml", patterns)) as client:
+        for user, missing in (
+            ("anna", "operate"),
+            ("blind", "values"),
+            ("author", None),
+            ("owner", None),
+        ):
+            csrf = log_in(client, user)
+            form = {"csrf": csrf, "kind": "pipeline", "text": text}
+            found = client.client.post("/edit/preview", data=form, base_url=PLACE)
+            page = found.get_data(as_text=True)
+            expected = 400 if missing is None else 403
+            assert found.status_code == expected, (user, page)
+            if missing is not None:
+                assert f"the right {missing} is missing" in page
+
+
 def test_a_place_is_looked_at_within_the_patterns(small: World, tmp_path: Path) -> None:
     patterns = {
         "edit*": {EDIT: ["anna"], VALUES: ["anna"]},
         "blind*": {EDIT: ["anna"]},
         "clicks": {EDIT: ["anna"]},
     }
-    place = {"place": str(small.folder / "topics")}
+    place, where = {"place": str(small.folder / "topics")}, ""
     with people(users_file(tmp_path / "users.toml", patterns)) as client:
         csrf = log_in(client, "anna")
         for name, more, expected in (

@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 MOST: Final = 60
 """Parts of a pipeline that is drawn."""
-_QUOTED: Final = re.compile(r"--[^\n]*|/\*.*?\*/|'[^']*'|\"[^\"]*\"", re.DOTALL)
+_QUOTED: Final = re.compile(
+    # What has no end goes on to that of the text: a search for each takes n^2 steps.
+    r"""--[^\n]*|/\*.*?(?:\*/|\Z)|'[^']*(?:'|\Z)|"[^"]*(?:"|\Z)""",
+    re.DOTALL,
+)
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 

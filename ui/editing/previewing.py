@@ -15,6 +15,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, final
 
 from streamfactory.spi import MisuseError, Problem, StorageFailed, StreamTimeout
@@ -37,6 +38,8 @@ _MOST_BYTES: Final = 4 << 20
 _MOST_CHARACTERS: Final = 400
 """Of a value."""
 _MOST_COLUMNS: Final = 60
+_KEPT: Final = 16
+"""Results, each of up to `_MOST_BYTES`."""
 _TURN: Final = 0.2
 _IN_SQL: Final = re.compile(r"\(line (\d{1,6}) of the SQL")
 _SQL_KEY: Final = re.compile(r"\s*sql\s*=\s*(?P<rest>.*?)\s*$", re.IGNORECASE)
@@ -54,15 +57,17 @@ class Previews:
 
     def __init__(self, command: Sequence[str] = _COMMAND) -> None:
         self._command = command
-        self._jobs = Jobs()
+        self._jobs = Jobs(_KEPT)
+        self._numbers = count()
 
     def start(self, path: Path, text: str) -> Job:
-        """Start a preview; one of a file at a time.
+        """Start a preview.
 
         Raises:
-            MisuseError: misuse; one of this file, or too many others, are running.
+            MisuseError: misuse; too many are running.
         """
-        title = f"preview of {path}"
+        # New pipelines of several users have the same path.
+        title = f"preview {next(self._numbers)}"
         return self._jobs.start(title, lambda job: self._run(job, path, text))
 
     def get(self, number: int) -> Job | None:
