@@ -140,6 +140,12 @@ def test_texts_that_a_list_cannot_change_are_left_alone(text: str) -> None:
         )
 
 
+def test_a_part_takes_no_table_of_another_one_with_it() -> None:
+    text = "[source]\n[[steps]]\n[[sinks]]\n[steps.kept]\n"
+    with pytest.raises(MisuseError, match="cannot change this text"):
+        acted(text, "remove sinks 0")
+
+
 def test_many_parts_are_changed_as_text() -> None:
     assert parts_of(PATH, "[[sinks]]\n" * (MOST_PARTS + 1)) is None
 

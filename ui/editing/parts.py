@@ -234,7 +234,7 @@ def _acted(
         order[index], order[other] = order[other], order[index]
         wanted = {**body, section: order}
         changed = _moved(path, text, section, min(index, other), max(index, other))
-    return _checked(path, changed, dict(_flat(wanted, "/")))
+    return _same(path, changed, wanted)
 
 
 def _added(path: Path, text: str, section: str) -> str:
@@ -275,7 +275,7 @@ def _as_list(path: Path, text: str, body: Mapping[str, Any]) -> str:
         source = {"id": "input", **source}
     wanted = {key: one for key, one in body.items() if key != _SINGLE}
     changed = "\n".join(lines)
-    return _checked(path, changed, dict(_flat({**wanted, "sources": [source]}, "/")))
+    return _same(path, changed, {**wanted, "sources": [source]})
 
 
 def _moved(path: Path, text: str, section: str, first: int, other: int | None) -> str:
@@ -330,6 +330,16 @@ def _blocks(path: Path, text: str) -> dict[tuple[str, int], tuple[int, int]]:
     return {
         starts[at]: (at, ordered[index + 1]) for index, at in enumerate(ordered[:-1])
     }
+
+
+def _same(path: Path, text: str, wanted: Mapping[str, Any]) -> str:
+    """A text that sets what is wanted, tables without values included."""
+    try:
+        if read_toml(Document(path, text)) == wanted:
+            return text
+    except ConfigError:
+        pass
+    raise MisuseError(_REFUSED, remedy=_REMEDY)
 
 
 def _checked(path: Path, text: str, wanted: Mapping[str, str]) -> str:
