@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from streamfactory.spark.pipelines.options import DATAFUSION
 from streamfactory.wiring.core.values import encode_base64, plain_members
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -35,11 +36,22 @@ if TYPE_CHECKING:
     metavar="N",
     help="Most rows of each source and step.",
 )
+@click.option(
+    "--stdin",
+    "unsaved",
+    is_flag=True,
+    help="Read the text of FILE from standard input: it need not be saved.",
+)
 @class_paths_flag
 @json_flag
 @click.pass_obj
 def preview_command(
-    printer: Printer, *, pipeline: str, rows: int, allow_class_paths: bool
+    printer: Printer,
+    *,
+    pipeline: str,
+    rows: int,
+    unsaved: bool,
+    allow_class_paths: bool,
 ) -> Status:
     """Show what a pipeline makes of the first rows of its sources.
 
@@ -48,23 +60,29 @@ def preview_command(
     written, and no position is saved. Spark runs on this machine, unless the engine of
     the pipeline is datafusion.
     """
-    path = Path(pipeline_path(pipeline))
-    if pipeline_engine(path) == DATAFUSION:
+    path = Path(pipeline) if unsaved else Path(pipeline_path(pipeline))
+    texts = {path: sys.stdin.read()} if unsaved else None
+    if pipeline_engine(path, texts) == DATAFUSION:
         # Imported here: DataFusion, and Arrow.
         from streamfactory.spark.pipelines.overriding import Overrides
         from streamfactory.spark.pipelines.rowwise.previewing import preview_rowwise
 
         over = Overrides(allow_class_paths=allow_class_paths)
-        samples = preview_rowwise(path, rows, over)
+        samples = preview_rowwise(path, rows, over, texts)
     else:
-        samples = _by_spark(printer, path, rows, allowed=allow_class_paths)
+        samples = _by_spark(printer, path, rows, texts, allowed=allow_class_paths)
     document = [{"id": one.id, "rows": _plain(one.rows)} for one in samples]
     printer.show({"ids": document}, _lines(samples))
     return Status.FINE
 
 
 def _by_spark(
-    printer: Printer, path: Path, rows: int, *, allowed: bool
+    printer: Printer,
+    path: Path,
+    rows: int,
+    texts: Mapping[Path, str] | None,
+    *,
+    allowed: bool,
 ) -> list[Sample]:
     # Imported here: they load Spark.
     from streamfactory.spark.pipelines.session import check_installed, spark_session
@@ -74,7 +92,7 @@ def _by_spark(
     from streamfactory.spark.pipelines.together import Pipelines
 
     over = Overrides(allow_class_paths=allowed)
-    pipelines = Pipelines([path], over)
+    pipelines = Pipelines([path], over, texts)
     pipelines.refuse()  # at once: Spark takes seconds to start
     printer.progress("starting Spark ...")
     with TemporaryDirectory(prefix="streamfactory-") as folder:

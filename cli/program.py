@@ -67,6 +67,9 @@ _COMMANDS: Final = {
         "validating:validate_command",
         "Validate configurations of streams and pipelines.",
     ),
+    "discover": _Entry(
+        "discovering:discover_command", "Propose a stream for what is at a place."
+    ),
     "check": _Entry(
         "checking:check_command", "Connect to a stream, and check that it can be read."
     ),

@@ -185,6 +185,9 @@ class Backend(_Descriptor):
             each with the equivalent option here.
         bare_hints: Option names of other connectors without an equivalent, each with
             the closest option.
+        markers: Names, as shell patterns, one of which a folder has that the type can
+            read: by them ``streamfactory discover`` recognises the type. Empty if no
+            name shows it.
     """
 
     name: str
@@ -205,6 +208,7 @@ class Backend(_Descriptor):
     client_keys: frozenset[str] = frozenset()
     bare_names: Mapping[str, str] = field(default_factory=dict)
     bare_hints: Mapping[str, str] = field(default_factory=dict)
+    markers: tuple[str, ...] = ()
 
 
 def roles_of(backend: Backend) -> frozenset[Role]:

@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from streamfactory.tables.avro import check_avro_file, check_avro_schema
     from streamfactory.tables.consumer import TableConsumer
-    from streamfactory.tables.detection import missing_table
+    from streamfactory.tables.detection import missing_table, table_folder
     from streamfactory.tables.errors import error_table, store_failure
     from streamfactory.tables.factory import TableConsumerFactory
     from streamfactory.tables.filecolumns import FileColumns
@@ -154,13 +154,14 @@ __all__ = [
     "store_failure",
     "stored_piece",
     "stream_rows",
+    "table_folder",
     "without_rows",
 ]
 
 _LATER: Final = {
     "avro": "check_avro_file check_avro_schema",
     "consumer": "TableConsumer",
-    "detection": "missing_table",
+    "detection": "missing_table table_folder",
     "errors": "error_table store_failure",
     "factory": "TableConsumerFactory",
     "filecolumns": "FileColumns",

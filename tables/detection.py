@@ -14,7 +14,12 @@ _FORMATS: Final = {
     "hudi": ("Hudi", ".hoodie"),
     "iceberg": ("Iceberg", "metadata"),
 }
-"""Name of each format, and the folder that its tables have."""
+"""Of each stream type: the name of the format, and the folder its tables have."""
+
+
+def table_folder(kind: str) -> str:
+    """The folder that every table of a stream type has, by which it is recognised."""
+    return _FORMATS[kind][1]
 
 
 def missing_table(

@@ -29,6 +29,7 @@ from streamfactory.ui.audits import audits
 from streamfactory.ui.browse import browse
 from streamfactory.ui.changes import change_of, in_time
 from streamfactory.ui.cookies import session_cookie, set_cookie
+from streamfactory.ui.discovery import discovery
 from streamfactory.ui.editing.files import Changed
 from streamfactory.ui.editor import editor
 from streamfactory.ui.mapping import mapping
@@ -36,6 +37,7 @@ from streamfactory.ui.openid.routes import sign_in
 from streamfactory.ui.pages import pages
 from streamfactory.ui.parameters import checked
 from streamfactory.ui.people import STREAMS, Right
+from streamfactory.ui.previews import previews
 from streamfactory.ui.problems import (
     Failed,
     http_problem,
@@ -122,6 +124,8 @@ def create_app(found: Site) -> Flask:
     app.register_blueprint(running)
     app.register_blueprint(sign_in)
     app.register_blueprint(editor)
+    app.register_blueprint(discovery)
+    app.register_blueprint(previews)
     app.register_blueprint(api)
     for one in CHANGES:
         app.register_blueprint(one)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from streamfactory.ui.shown import (
         Shown,
         ShownEdit,
+        ShownPlace,
+        ShownPreview,
         ShownReplay,
         ShownRun,
         ShownTopic,
@@ -31,7 +33,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 """The result of the call."""
-C = TypeVar("C", "Shown", "ShownTopic", "ShownReplay", "ShownRun", "ShownEdit")
+C = TypeVar(
+    "C",
+    "Shown",
+    "ShownTopic",
+    "ShownReplay",
+    "ShownRun",
+    "ShownEdit",
+    "ShownPlace",
+    "ShownPreview",
+)
 """The kind of a change."""
 
 _SECONDS: Final = 30.0

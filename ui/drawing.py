@@ -26,6 +26,7 @@ def links_map(
     links: Sequence[Link],
     label: Callable[[Link], str],
     address: Callable[[Node], str | None],
+    title: str = "Map",
 ) -> Markup:
     """A picture of links.
 
@@ -34,6 +35,7 @@ def links_map(
         links: Between them; those of other nodes are left out.
         label: The text at a link.
         address: Where a node leads to; None for nowhere.
+        title: What it shows, for those who do not see it.
     """
     drawn = list(nodes[:MOST_NODES])
     kept = [one for one in links if one.source in drawn and one.target in drawn]
@@ -41,7 +43,7 @@ def links_map(
     width = max((x for x, _ in places.values()), default=0) + _BOX + _MARGIN
     height = max((y for _, y in places.values()), default=0) + _HIGH + _MARGIN
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
-    parts = [f'<svg class="map" {size} role="group" aria-label="Map">']
+    parts = [f'<svg class="map" {size} role="group" aria-label="{title}">']
     parts += [_line(places[one.source], places[one.target], one) for one in kept]
     parts += [_label(places[one.target], label(one)) for one in kept]
     parts += [_box(node, *places[node], address(node)) for node in drawn]

@@ -12,25 +12,26 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from flask import Blueprint, abort, g, redirect, render_template, request, url_for
+from flask import Blueprint, g, redirect, render_template, request, url_for
 from flask import Response as Flat
 
 from streamfactory.spi import MisuseError, StreamError
 from streamfactory.spi.hooks import BACKENDS
+from streamfactory.transfer.discovering import topics_of, types_with_places
 from streamfactory.ui.asked import note
+from streamfactory.ui.catalogue import catalogue
 from streamfactory.ui.changes import in_time, shown_before, take
 from streamfactory.ui.editing.checking import (
     difference,
     refuse_commands,
-    topics_of,
     try_out,
 )
 from streamfactory.ui.editing.drafts import KINDS, Remark, draft_of, folder_of
 from streamfactory.ui.editing.files import (
-    MOST_BYTES,
     SUFFIX,
     Changed,
     Folder,
+    check_size,
     plain_lines,
 )
 from streamfactory.ui.editing.forms import filled, groups_of, others_of
@@ -42,9 +43,13 @@ from streamfactory.ui.editing.needed import (
     SOME,
     UNDONE,
     kind_of,
+    refuse_without_edit,
     visible_files,
     visible_undo,
 )
+from streamfactory.ui.editing.parts import PREFIX as PART
+from streamfactory.ui.editing.parts import parts_of, with_parts
+from streamfactory.ui.editing.picture import picture_of
 from streamfactory.ui.editing.planning import (
     affected,
     make_edit,
@@ -54,7 +59,8 @@ from streamfactory.ui.editing.planning import (
 )
 from streamfactory.ui.editing.texts import new_text, with_values
 from streamfactory.ui.parameters import Parameter, takes_parameters
-from streamfactory.ui.rights import needs
+from streamfactory.ui.people import STREAMS, Right
+from streamfactory.ui.rights import needs, visible
 from streamfactory.ui.shown import ShownEdit
 from streamfactory.ui.site import site
 from streamfactory.wiring.config.imports.hop import write_hop
@@ -117,12 +123,7 @@ _FIELDS: Final = (
 )
 
 
-@editor.before_request
-def _check_right() -> None:
-    if g.session is None:
-        abort(401, "Log in first.")
-    if not site().edits.allowed:
-        abort(403, "Files are not changed here: the setting edit is not true.")
+editor.before_request(refuse_without_edit)
 
 
 @editor.get("/")
@@ -135,6 +136,8 @@ def index() -> str:
         "edit_index.html",
         folders=[(kind, folder_of(kind), visible_files(kind)) for kind in KINDS],
         types=sorted({info.name for info in infos}),
+        placed=types_with_places(),
+        streams=visible(STREAMS, catalogue().names(), Right.VALUES),
         undo=visible_undo(),
     )
 
@@ -192,6 +195,23 @@ def text() -> str | tuple[str, int] | Response:
     return _answer(_editing(), [])
 
 
+@editor.post("/parts")
+@takes_parameters(
+    Parameter("kind", words=("pipeline",), required=True),
+    *_FILE[1:],
+    *_BUTTONS,
+    Parameter("do"),
+    Parameter(PART, many=True),
+)
+@needs(SOME, EDITED)
+def parts() -> str | tuple[str, int] | Response:
+    """Take the fields of a pipeline's parts, and move, add or remove one."""
+    asked = _editing()
+    action = request.form.get("do", "")
+    text = with_parts(asked.path, asked.text, request.form, action)
+    return _answer(replace(asked, text=text), [])
+
+
 @editor.post("/topics")
 @takes_parameters(*_FILE, *_BUTTONS, *_FIELDS)
 @needs(SOME, EDITED)
@@ -245,7 +265,7 @@ def undo() -> Response:
 def import_page() -> str:
     """The streams of a pasted text of another system, with what was left out."""
     text = plain_lines(request.form.get("text", ""))
-    _check_size(text)
+    check_size(text)
     return render_template("edit_import.html", found=import_text(text)[:_MOST_TOPICS])
 
 
@@ -323,17 +343,11 @@ def change() -> tuple[str, int] | Response:
 # --- parts ----------------------------------------------------------------------
 
 
-def _check_size(text: str) -> None:
-    if len(text.encode("utf-8", "replace")) > MOST_BYTES:
-        msg = f"the text has more than {MOST_BYTES // 1024} KiB"
-        raise MisuseError(msg, remedy="change the file with an editor of files")
-
-
 def _editing() -> Editing:
     """What the form of a request is about."""
     values = request.form
     text = plain_lines(values.get("text", ""))
-    _check_size(text)
+    check_size(text)
     return Editing(
         kind_of(values), values.get("file", ""), text, values.get("digest", "")
     )
@@ -383,6 +397,11 @@ def _page(
         problems=shown,
         count=len(found.problems),
         by_line=by_line,
+        lists=None if asked.kind != "pipeline" else parts_of(asked.path, asked.text),
+        picture=(
+            None if asked.kind != "pipeline" else picture_of(asked.path, asked.text)
+        ),
+        streams=visible(STREAMS, catalogue().names()),
         numbered=list(enumerate(asked.text.split("\n"), start=1)),
     ), 200
 

@@ -48,9 +48,14 @@ class Job:
 
 @final
 class Jobs:
-    """Runs some jobs in threads, one for each title at a time. Thread-safe."""
+    """Runs some jobs in threads, one for each title at a time. Thread-safe.
 
-    def __init__(self) -> None:
+    Args:
+        kept: Jobs whose results are kept.
+    """
+
+    def __init__(self, kept: int = MOST_JOBS) -> None:
+        self._kept = kept
         self._lock = threading.Lock()
         self._jobs: OrderedDict[int, Job] = OrderedDict()
         self._numbers = 0
@@ -85,7 +90,7 @@ class Jobs:
             job = Job(self._numbers, title, streams)
             self._jobs[job.number] = job
             ended = [job for job in self._jobs.values() if job.state != "running"]
-            for old in ended[: max(0, len(self._jobs) - MOST_JOBS)]:
+            for old in ended[: max(0, len(self._jobs) - self._kept)]:
                 del self._jobs[old.number]
         thread = threading.Thread(
             target=_run, args=(job, function), name=title, daemon=True

@@ -10,10 +10,10 @@ from streamfactory.spi import StreamTimeout
 from streamfactory.transfer.replaying import find_origin, find_outstanding
 from streamfactory.ui.cells import cell_rows
 from streamfactory.ui.looking import ROWS
-from streamfactory.ui.streams import opened_source
 from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.core.plain import plain
 from streamfactory.wiring.core.shown import masked
+from streamfactory.wiring.reading.opened import opened_source
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -38,8 +38,8 @@ from streamfactory.ui.message_values import (
     shown_columns,
     whole_text,
 )
-from streamfactory.ui.streams import opened_source, refuse_transport
 from streamfactory.wiring.core.shown import masked
+from streamfactory.wiring.reading.opened import opened_source, refuse_transport
 from streamfactory.wiring.reading.position_arguments import offsets_of
 from streamfactory.wiring.reading.position_texts import parse_marks
 from streamfactory.wiring.reading.raw_messages import as_raw

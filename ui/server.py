@@ -122,6 +122,7 @@ class PageServer(Closing):
                 self._server.trigger.pull_trigger(self._stop.set)
         self._site.runs.close()
         self._site.jobs.stop()
+        self._site.previews.stop()
         self._site.feeds.stop()
         self._thread.join()
         self._recorder.close()

@@ -94,4 +94,40 @@ class ShownEdit:
     key: str = field(default_factory=secrets.token_urlsafe)
 
 
-AnyShown = Shown | ShownTopic | ShownReplay | ShownRun | ShownEdit
+@final
+@dataclass(frozen=True, slots=True)
+class ShownPlace:
+    """A place that a page shows, from which the definition of a stream is begun."""
+
+    name: str
+    """Of the stream."""
+    text: str = ""
+    """A path, a URL, or the address of a server."""
+    kind: str = ""
+    """The stream type; recognised if empty."""
+    topic: str = ""
+    like: str = ""
+    """A stream whose connection is used, in place of `text`."""
+    key: str = field(default_factory=secrets.token_urlsafe)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ShownPreview:
+    """A preview of a pipeline whose text is not saved."""
+
+    name: str
+    """Of the pipeline."""
+    file: str
+    """Empty for a new one."""
+    digest: str
+    """Of the file when its text was read."""
+    text: str
+    job: int
+    """The number of the preview."""
+    key: str = field(default_factory=secrets.token_urlsafe)
+
+
+AnyShown = (
+    Shown | ShownTopic | ShownReplay | ShownRun | ShownEdit | ShownPlace | ShownPreview
+)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from flask import current_app
 
 from streamfactory.ui.editing.applying import Edits
+from streamfactory.ui.editing.previewing import Previews
 from streamfactory.ui.feeds import Feeds
 from streamfactory.ui.jobs import Jobs
 from streamfactory.ui.runs import Runs
@@ -36,6 +37,7 @@ class Site:
     runs: Runs = field(default_factory=Runs)
     feeds: Feeds = field(default_factory=Feeds)
     edits: Edits = field(default_factory=Edits)
+    previews: Previews = field(default_factory=Previews)
     trail: AuditTrail | None = None
     """Where changes are recorded."""
 

@@ -6,7 +6,7 @@ calls them in threads of their own.
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +19,6 @@ from streamfactory.spi import (
     Role,
     StreamError,
     TopicNotFound,
-    Unsupported,
 )
 from streamfactory.ui.catalogue import catalogue
 from streamfactory.ui.cells import MOST_COLUMNS
@@ -28,7 +27,6 @@ from streamfactory.ui.looking import Found, look
 from streamfactory.wiring.config.configure import inspect
 from streamfactory.wiring.config.describing import effective
 from streamfactory.wiring.config.guarantees import offline_verdict
-from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.config.settled import reading_backend
 from streamfactory.wiring.core.guard import masked_errors
 from streamfactory.wiring.core.plain import plain, total
@@ -36,8 +34,8 @@ from streamfactory.wiring.core.shown import all_of, masked
 from streamfactory.wiring.decoding.deadletters import DEAD_LETTER_SCHEMA
 from streamfactory.wiring.options.spool import PATH as SPOOL_PATH
 from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.reading.opened import opened_source, refuse_transport
 from streamfactory.wiring.reading.raw_messages import as_raw
-from streamfactory.wiring.reading.source import Source
 from streamfactory.wiring.reading.waiting import waiting_text
 from streamfactory.wiring.topics.admin import open_admin
 
@@ -46,7 +44,7 @@ if TYPE_CHECKING:
 
     from streamfactory.spi import PartitionInfo
     from streamfactory.wiring.config.crosschecks import Checked
-    from streamfactory.wiring.config.definition import StreamDefinition
+    from streamfactory.wiring.reading.source import Source
 
 Document = dict[str, Any]
 
@@ -251,27 +249,3 @@ def _held(source: Source, info: PartitionInfo) -> int | None:
     if info.state is PartitionState.VANISHED:
         return None
     return source.metadata.behind(info, info.start)
-
-
-def refuse_transport(source: Source) -> None:
-    """Refuse to connect to what can be read once.
-
-    Pages look streams up all the time: they would bind the address of a receiver, or
-    take messages from it.
-    """
-    if not source.claims.replayable:
-        msg = "not looked up: this transport can be read once, and a second "
-        msg += "connection may take its messages"
-        remedy = "set spool.path, and run `streamfactory spool`"
-        raise Unsupported(msg, stream=source.config.name, remedy=remedy)
-
-
-@contextmanager
-def opened_source(definition: StreamDefinition) -> Iterator[Source]:
-    """A source for look-ups; it is closed at the end of the block."""
-    configured = load(definition, "read", quiet=True)
-    with (
-        masked_errors([configured.config.mask]),
-        closing(Source(configured, client_id=_CLIENT)) as source,
-    ):
-        yield source

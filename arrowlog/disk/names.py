@@ -41,7 +41,8 @@ HIGHEST: Final = 2**63 - 1
 
 _VERSION: Final = re.compile(r"([0-9]{20})(\.json|\.snapshot)")
 _GENERATION: Final = re.compile(r"([0-9]{6}|[1-9][0-9]{6,18})\.json")
-_SUFFIX: Final = ".topic"
+TOPIC_SUFFIX: Final = ".topic"
+"""Of the folder of a topic."""
 
 
 def record_name(version: int) -> str:
@@ -111,14 +112,14 @@ def topic_folder(topic: str) -> str:
         most = LONGEST_QUOTED
         msg = f"a topic's name has 1 to {most} characters, quoted: {topic[:50]!r}"
         raise MisuseError(msg)
-    return f"{quoted}{_SUFFIX}"
+    return f"{quoted}{TOPIC_SUFFIX}"
 
 
 def topic_of(folder: str) -> str | None:
     """Return the topic of a folder name; None if it is not a topic's."""
-    if not folder.endswith(_SUFFIX):
+    if not folder.endswith(TOPIC_SUFFIX):
         return None
-    topic = unquote(folder.removesuffix(_SUFFIX))
+    topic = unquote(folder.removesuffix(TOPIC_SUFFIX))
     try:
         return topic if topic_folder(topic) == folder else None
     except MisuseError:

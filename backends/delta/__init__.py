@@ -11,7 +11,7 @@ from __future__ import annotations
 from streamfactory.backends.delta.options import OPTIONS
 from streamfactory.spi import Backend, hookimpl
 from streamfactory.spi.hooks import import_later
-from streamfactory.tables import check_options
+from streamfactory.tables import check_options, table_folder
 
 __all__ = ["streamfactory_backend"]
 
@@ -36,4 +36,5 @@ def streamfactory_backend() -> Backend:
             "skipchangecommits": "set changes=appends",
             "ignoredeletes": "set changes=appends",
         },
+        markers=(table_folder("delta"),),
     )

@@ -8,6 +8,7 @@ other programs are read, also while they grow.
 
 from __future__ import annotations
 
+from streamfactory.arrowlog.disk.names import TOPIC_SUFFIX
 from streamfactory.backends.file.options import OPTIONS
 from streamfactory.backends.file.rules import check_options
 from streamfactory.spi import Backend, Yields, hookimpl
@@ -30,4 +31,5 @@ def streamfactory_backend() -> Backend:
         topic_admin=import_later(writing, "FileTopicAdmin"),
         yields=Yields.EITHER,
         options=OPTIONS,
+        markers=(f"*{TOPIC_SUFFIX}",),
     )

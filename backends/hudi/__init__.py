@@ -11,7 +11,7 @@ from __future__ import annotations
 from streamfactory.backends.hudi.options import OPTIONS
 from streamfactory.spi import Backend, hookimpl
 from streamfactory.spi.hooks import import_later, require_installed
-from streamfactory.tables import check_options
+from streamfactory.tables import check_options, table_folder
 
 __all__ = ["streamfactory_backend"]
 
@@ -37,4 +37,5 @@ def streamfactory_backend() -> Backend:
             "hoodie.datasource.read.end.instanttime": "set endingOffsets or the end "
             "of a run",
         },
+        markers=(table_folder("hudi"),),
     )

@@ -12,6 +12,7 @@ from streamfactory.backends.iceberg.options import OPTIONS
 from streamfactory.backends.iceberg.rules import check_options
 from streamfactory.spi import Backend, hookimpl
 from streamfactory.spi.hooks import import_later, require_installed
+from streamfactory.tables import table_folder
 
 __all__ = ["streamfactory_backend"]
 
@@ -32,4 +33,5 @@ def streamfactory_backend() -> Backend:
         client_namespaces=frozenset({"catalog"}),
         translate=import_later(f"{__name__}.errors", "TRANSLATION"),
         check_options=check_options,
+        markers=(table_folder("iceberg"),),
     )

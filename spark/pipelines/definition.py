@@ -43,7 +43,7 @@ from streamfactory.spark.pipelines.parsing import ID, NAME, TABLE_OPTION, TABLES
 from streamfactory.spark.pipelines.table_guarantees import EPOCH_OPTIONS
 from streamfactory.spi import ConfigError
 from streamfactory.wiring.config.catalogue import Catalogue
-from streamfactory.wiring.config.documents import open_document, read_toml
+from streamfactory.wiring.config.documents import Document, open_document, read_toml
 from streamfactory.wiring.core.nearest import nearest
 
 if TYPE_CHECKING:
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 
     from streamfactory.spi import Option
     from streamfactory.wiring.config.definition import StreamDefinition
-    from streamfactory.wiring.config.documents import Document
 
 _INPUT: Final = "input"
 """Id of [source], where it has none."""
@@ -61,7 +60,11 @@ _NOT_HERE: Final = {"spark.master": "set --master", "spark.app.name": "remove it
 
 
 def read_pipeline(
-    path: Path, catalogue: Catalogue | None = None, *, allow_class_paths: bool = False
+    path: Path,
+    catalogue: Catalogue | None = None,
+    *,
+    allow_class_paths: bool = False,
+    text: str | None = None,
 ) -> Draft:
     """Read a pipeline's file. Named streams are looked up, but not connected to.
 
@@ -69,6 +72,7 @@ def read_pipeline(
         path: A TOML file.
         catalogue: Where they are looked up; by default that of the process.
         allow_class_paths: Whether steps may name Python functions.
+        text: In place of what is in the file, which need not exist.
 
     Raises:
         ConfigError: config; the file cannot be read.
@@ -76,9 +80,8 @@ def read_pipeline(
     if path.suffix.lower() != ".toml":
         msg = f"{str(path)!r} is no pipeline: that is a TOML file"
         raise ConfigError(msg)
-    return parse_pipeline(
-        open_document(path), catalogue, allow_class_paths=allow_class_paths
-    )
+    document = open_document(path) if text is None else Document(path, text)
+    return parse_pipeline(document, catalogue, allow_class_paths=allow_class_paths)
 
 
 def parse_pipeline(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from streamfactory.spi import ConfigError
 from streamfactory.wiring.config.catalogue import Catalogue
-from streamfactory.wiring.config.documents import open_document, read_toml
+from streamfactory.wiring.config.documents import Document, open_document, read_toml
 from streamfactory.wiring.core.places import is_file, is_folder
 
 if TYPE_CHECKING:
@@ -38,13 +38,18 @@ def pipeline_path(target: str) -> str:
     return str(found) if is_pipeline(found) else target
 
 
-def pipeline_engine(path: Path) -> str:
+def pipeline_engine(path: Path, texts: Mapping[Path, str] | None = None) -> str:
     """The engine that a pipeline's file names, in lower case; empty by default.
 
     Of a file that cannot be read, too: whoever reads it next says why.
+
+    Args:
+        path: The file.
+        texts: Texts that are read instead of those of files.
     """
     try:
-        body = read_toml(open_document(path))
+        text = (texts or {}).get(path)
+        body = read_toml(open_document(path) if text is None else Document(path, text))
     except ConfigError:
         return ""
     return str(body.get("engine", "")).strip().lower()

@@ -47,14 +47,28 @@ class PipelineFiles:
     problems: list[Problem]
 
     @classmethod
-    def read(cls, paths: Sequence[Path], overrides: Overrides) -> Self:
-        """Read and check files. Connects to nothing."""
+    def read(
+        cls,
+        paths: Sequence[Path],
+        overrides: Overrides,
+        texts: Mapping[Path, str] | None = None,
+    ) -> Self:
+        """Read and check files. Connects to nothing.
+
+        Args:
+            paths: The files.
+            overrides: Of the command line.
+            texts: Texts that are read instead of those of the files.
+        """
         drafts, problems = list[Draft](), list[Problem]()
         catalogue = Catalogue().snapshot()
         for path in paths:
             try:
                 draft = read_pipeline(
-                    path, catalogue, allow_class_paths=overrides.allow_class_paths
+                    path,
+                    catalogue,
+                    text=(texts or {}).get(path),
+                    allow_class_paths=overrides.allow_class_paths,
                 )
                 drafts.append(_overridden(draft, overrides))
             except ConfigError as error:

@@ -28,7 +28,7 @@ from streamfactory.spi import ConfigError, Problem
 from streamfactory.wiring.core.guard import log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -47,13 +47,17 @@ class Pipelines:
     Args:
         paths: Of their files.
         overrides: Of all of them.
+        texts: In place of what is in a file, by its path.
     """
 
     def __init__(
-        self, paths: Sequence[Path], overrides: Overrides | None = None
+        self,
+        paths: Sequence[Path],
+        overrides: Overrides | None = None,
+        texts: Mapping[Path, str] | None = None,
     ) -> None:
         self._overrides = overrides or Overrides()
-        self._files = PipelineFiles.read(paths, self._overrides)
+        self._files = PipelineFiles.read(paths, self._overrides, texts)
         self._problems = self._files.problems
         self.drafts = self._files.drafts
 

@@ -50,7 +50,7 @@ def opened(folder: Path, topic: Topic, stack: ExitStack) -> Open:
     """Opens the checkpoint of a pipeline that reads one topic."""
     source = topic.source(stack)
 
-    def once(**overrides: str) -> PipelineCheckpoint:
+    def once(**overrides: Any) -> PipelineCheckpoint:
         sources = {"input": source}
         return PipelineCheckpoint.open(str(folder), "delays", sources, **overrides)
 
@@ -505,7 +505,7 @@ def two(folder: Path, topic: Topic, other: Topic, stack: ExitStack) -> Open:
     clicks, views = topic.source(stack), other.source(stack)
     sources = {"a": clicks, "b": views, "a#2": clicks}
 
-    def once(**overrides: str) -> PipelineCheckpoint:
+    def once(**overrides: Any) -> PipelineCheckpoint:
         return PipelineCheckpoint.open(str(folder), "delays", sources, **overrides)
 
     return once

@@ -33,7 +33,7 @@ class Runs:
         self._queries: dict[str, QueryFolder] = {}
         self.why = ""
 
-    def run(self, **overrides: str) -> int:
+    def run(self, **overrides: Any) -> int:
         """Read all that is available; returns the number of rows."""
         with ExitStack() as stack:
             opened = PipelineCheckpoint.open(

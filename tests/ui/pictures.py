@@ -13,6 +13,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from tests.checkpoints.conftest import QueryFolder, Topic
 from tests.checkpoints.test_offsets_and_lag import grouped
 from tests.proving.chromium import Chromium, chromium
@@ -37,8 +39,13 @@ PICTURES: Final[Mapping[str, str]] = {
 }
 EDITOR: Final[Mapping[str, str]] = {
     "ui-edit": "/edit/file?kind=stream&file=clicks.toml",
+    "ui-edit-pipeline": "/edit/file?kind=pipeline&file=delays.toml",
 }
 """Pages that need the token."""
+PLACES: Final[Mapping[str, dict[str, str]]] = {
+    "ui-discover": {"name": "visits", "place": "visits"},
+}
+"""What is at a place, by what its form sends."""
 SIZES: Final[Mapping[str, tuple[int, int]]] = {"": (960, 720), "-narrow": (420, 720)}
 """Width and height of the pictures of a page, by the end of their names."""
 _DEFINITION: Final = """\
@@ -61,6 +68,10 @@ checkpoint = "kept"
 
 [source]
 stream = "clicks"
+
+[[steps]]
+id = "hourly"
+sql = "select id % 24 as hour, count(*) as clicks from input group by id % 24"
 
 [[sinks]]
 stream = "hours"
@@ -112,7 +123,28 @@ def _editor(stack: ExitStack, browser: Chromium) -> Iterator[tuple[str, bytes]]:
     client.log_in()
     for name, value in client.cookies.items():
         browser.call("Network.setCookie", name=name, value=value, url=server.location)
-    yield from _shown(browser, server.location, EDITOR)
+    _parquet(Path("visits"))
+    csrf = client.csrf(client.get("/edit/"))
+    found = {
+        name: client.ask("/edit/look", {"csrf": csrf, **form}).headers["Location"]
+        for name, form in PLACES.items()
+    }
+    for path in found.values():
+        client.get(path)
+    yield from _shown(browser, server.location, {**EDITOR, **found})
+
+
+def _parquet(folder: Path) -> None:
+    """Files that a stream is begun of."""
+    folder.mkdir()
+    rows = pa.table(
+        {
+            "id": range(1, 7),
+            "page": ["/", "/shop", "/shop/7", "/", "/cart", "/pay"],
+            "seconds": [2.5, 14.0, 31.5, 1.0, 9.0, 22.5],
+        }
+    )
+    pq.write_table(rows, folder / "2026-03.parquet")
 
 
 def place(folder: Path) -> World:

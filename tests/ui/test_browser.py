@@ -11,7 +11,15 @@ import pytest
 from tests.proving.axe import violations
 from tests.proving.chromium import Chromium, chromium
 from tests.ui.conftest import HOSTILE, SCRIPT, TOKEN, recorded
-from tests.ui.pictures import EDITOR, FOLDER, MOST_BYTES, PICTURES, SIZES, pictures
+from tests.ui.pictures import (
+    EDITOR,
+    FOLDER,
+    MOST_BYTES,
+    PICTURES,
+    PLACES,
+    SIZES,
+    pictures,
+)
 from tests.ui.test_editor import TEXT
 
 from streamfactory.transfer.auditing import MADE, Change
@@ -50,6 +58,7 @@ EDITED = (
     "/edit/",
     "/edit/new?kind=stream&name=new&type=kafka",
     "/edit/new?kind=pipeline&name=new",
+    "/edit/file?kind=pipeline&file=delays.toml",
     "/edit/file?kind=stream&file=orders.toml",
     "/edit/file?kind=stream&file=wrong.toml",
 )
@@ -75,6 +84,13 @@ def fill(world: World) -> None:
     columns = {SCRIPT: [SCRIPT], "wide" * 60: ["x" * 5000], "\u202eleft": ["\u202eb"]}
     with open_sink(evil.options) as sink:
         sink.put(pa.table(columns), writer_id="w", epoch=0)
+
+
+def looked(client: Browser, place: str) -> str:
+    """The address of the page of what is at a place."""
+    csrf = client.csrf(client.get("/edit/"))
+    form = {"csrf": csrf, "name": "wide" * 20, "place": place}
+    return client.ask("/edit/look", form).headers["Location"]
 
 
 @pytest.mark.long("a browser visits every page")
@@ -111,6 +127,7 @@ def test_axe_finds_nothing_and_pages_fit_any_width(
     world: World, serve: Serve, window: Chromium
 ) -> None:
     fill(world)
+    (world.folder / "rows.csv").write_text(f"id,{'wide' * 60}\n1,{SCRIPT}\n")
     change = Change("anna", SCRIPT, "edit", "stream", "wide" * 60, "old\nline", SCRIPT)
     with recorded(world) as trail:
         trail.write(change, MADE, SCRIPT, "x" * 5000)
@@ -123,15 +140,17 @@ def test_axe_finds_nothing_and_pages_fit_any_width(
         window.call("Network.setCookie", name=name, value=value, url=base)
     problems = []
     others = ("/audit", "/actions/topic?stream=clicks", "/actions/jobs")
-    for path in (*PAGES, *EDITED, *others):
+    places = (str(world.folder / "topics"), "nowhere", str(world.folder))
+    found = [looked(client, one) for one in places]
+    for path in (*PAGES, *EDITED, *others, *found):
         client.get(path)
         for width, scheme in ((420, "light"), (1600, "dark")):
             window.resize(width, 900)
             window.prefer(scheme)
             window.visit(base + path)
-            found = violations(window)
-            if found or window.width() > width:
-                problems.append((path, width, window.width(), found))
+            wrong = violations(window)
+            if wrong or window.width() > width:
+                problems.append((path, width, window.width(), wrong))
     assert problems == []
 
 
@@ -223,7 +242,7 @@ def test_a_stream_is_made_without_scripts_and_its_pages_fit(
     assert window.url == f"{base}/stream?name=copies", window.html()
 
 
-FILES = {f"{name}{end}.png" for name in (*PICTURES, *EDITOR) for end in SIZES}
+FILES = {f"{name}{end}.png" for name in (*PICTURES, *EDITOR, *PLACES) for end in SIZES}
 
 
 @pytest.mark.long("a browser takes pictures")

@@ -653,7 +653,7 @@ def test_nothing_is_edited_without_the_right(person: Editor, client: Client) -> 
         if rule.rule.startswith("/edit")
         for method in {"GET", "POST"} & (rule.methods or set())
     ]
-    assert len(rules) == 12
+    assert len(rules) == 17
     form = {"kind": "stream", "file": "orders.toml", "text": "", "digest": ""}
     for path, method in rules:
         # `client` has no session.
@@ -682,10 +682,11 @@ def test_no_text_occupies_the_server_for_long(person: Editor) -> None:
         "unknown": head + "".join(f"stream.memory.offset{n} = 1\n" for n in range(900)),
         "members": "".join(f"[a{n}]\n" for n in range(3500)),
         "sinks": "[source]\n" + "[[sinks]]\n" * 2400,
+        "comments": f"[source]\n[[steps]]\nid = 'a'\nsql = '{'/* ' * 7000}'\n",
     }
     for name, text in texts.items():
-        kind = "pipeline" if name == "sinks" else "stream"
-        for path in ("/edit/form", "/edit/text"):
+        kind = "pipeline" if name in ("sinks", "comments") else "stream"
+        for path in ("/edit/form", "/edit/text", "/edit/parts"):
             begin = time.monotonic()
             asked = {"kind": kind, "file": "", "text": text}
             if path == "/edit/form":

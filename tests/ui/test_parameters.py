@@ -24,6 +24,8 @@ streamType = "memory"
 SOUND: Final = {
     "/actions/jobs/<int:number>": 404,
     "/edit/change": 400,
+    "/edit/found": 400,
+    "/edit/preview": 400,
     "/edit/hop": 400,
     "/sign-in": 404,
     "/sign-in/callback": 404,
@@ -69,6 +71,8 @@ GETS: Final[dict[str, dict[str, str]]] = {
     "/edit/file": {"kind": "stream", "file": "edited.toml", "copy": "1"},
     "/edit/change": {"change": "nothing"},
     "/edit/hop": {"file": "edited.toml"},
+    "/edit/found": {"change": "nothing"},
+    "/edit/preview": {"change": "nothing"},
     "/api/v1/openapi.json": {},
     "/api/v1/streams": {"q": "c", "page": "1"},
     "/api/v1/streams/<name>": {},
@@ -132,6 +136,14 @@ POSTS: Final[dict[str, dict[str, str]]] = {
     "/edit/delete": {"kind": "stream", "file": "edited.toml"},
     "/edit/undo": {},
     "/edit/import": {"text": "{}"},
+    "/edit/preview": {"kind": "pipeline", "file": "", "text": "", "digest": ""},
+    "/edit/parts": {
+        "kind": "pipeline",
+        "file": "",
+        "text": "[source]\nstream = 'x'\n",
+        "do": "add steps",
+    },
+    "/edit/look": {"name": "more", "place": "nowhere", "type": "file", "topic": "x"},
     "/edit/change": {"change": "nothing"},
 }
 """What each form sends."""
@@ -143,6 +155,7 @@ ANY: Final = {
     ("/edit/new", "name"),
     ("/edit/form", "name"),
     ("/edit/topics", "name"),
+    ("/edit/look", "name"),
 }
 """Names of something that need not exist."""
 HUGE: Final = "9" * 5000

@@ -71,6 +71,10 @@ NEEDED: Final[dict[str, set[str]]] = {
     "/edit/undo": {EDIT},
     "/edit/import": {EDIT},
     "/edit/hop": {EDIT},
+    "/edit/parts": {EDIT},
+    "/edit/preview": {EDIT, VALUES, OPERATE},
+    "/edit/look": {EDIT, VALUES},
+    "/edit/found": {EDIT, VALUES},
     "/edit/change": {EDIT, VALUES},
     "/api/v1/openapi.json": {READ},
     "/api/v1/streams": {READ},
@@ -199,7 +203,7 @@ def test_each_route_is_refused_to_each_role_without_its_right(
                 enough = needed <= {*has, *([READ] if has else [])}
                 if user == "elsewhere" and rule in _LISTS:
                     enough = True
-                if rule == "/edit/change":
+                if rule in ("/edit/change", "/edit/found", "/edit/preview"):
                     continue  # there is none: see below
                 found = asked(everybody, method, rule, csrf)
                 refused = found.status_code == 403
@@ -407,6 +411,61 @@ def test_definitions_are_edited_within_the_patterns(
         found = client.client.post("/edit/text", data=form, base_url=PLACE)
         assert found.status_code == 403
         assert before.read_text() == _DEFINITION
+
+
+def test_a_preview_needs_to_run_the_pipeline_and_to_see_what_it_reads(
+    world: World, tmp_path: Path
+) -> None:
+    text = (
+        'name = "daily"\ncheckpoint = "k"\n[source]\nstream = "clicks"\n'
+        '[[sinks]]\nstream = "clicks"\n'  # which is refused, after the rights
+    )
+    everything = {right: ["owner"] for right in ALL}
+    patterns = {
+        "*": everything,
+        "daily": {EDIT: ["anna", "blind", "author"], OPERATE: ["blind", "author"]},
+        "clicks": {VALUES: ["anna", "author"]},
+    }
+    with people(users_file(tmp_path / "users.toml", patterns)) as client:
+        for user, missing in (
+            ("anna", "operate"),
+            ("blind", "values"),
+            ("author", None),
+            ("owner", None),
+        ):
+            csrf = log_in(client, user)
+            form = {"csrf": csrf, "kind": "pipeline", "text": text}
+            found = client.client.post("/edit/preview", data=form, base_url=PLACE)
+            page = found.get_data(as_text=True)
+            expected = 400 if missing is None else 403
+            assert found.status_code == expected, (user, page)
+            if missing is not None:
+                assert f"the right {missing} is missing" in page
+
+
+def test_a_place_is_looked_at_within_the_patterns(small: World, tmp_path: Path) -> None:
+    patterns = {
+        "edit*": {EDIT: ["anna"], VALUES: ["anna"]},
+        "blind*": {EDIT: ["anna"]},
+        "clicks": {EDIT: ["anna"]},
+    }
+    place, where = {"place": str(small.folder / "topics")}, ""
+    with people(users_file(tmp_path / "users.toml", patterns)) as client:
+        csrf = log_in(client, "anna")
+        for name, more, expected in (
+            ("edited", place, 303),
+            ("blind-one", place, 403),
+            ("other", place, 403),
+            ("edited", {"like": "clicks"}, 403),  # whose rows anna may not see
+        ):
+            form = {"csrf": csrf, "name": name, **more}
+            found = client.client.post("/edit/look", data=form, base_url=PLACE)
+            assert found.status_code == expected, (name, more)
+            if expected == 303:
+                where = found.headers["Location"]
+        assert client.get(where).status_code == 200
+        log_in(client, "owner")
+        assert client.get(where).status_code == 403  # of another session
 
 
 def test_a_pipeline_carries_no_rows_out_of_reach(world: World, tmp_path: Path) -> None:

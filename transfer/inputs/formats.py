@@ -129,14 +129,20 @@ def _input(
     return kind(name, source, size, options)
 
 
+def format_of(name: str) -> str | None:
+    """The format of a file, by the end of its name; None if that is unknown."""
+    path = Path(name)
+    if path.suffix.lower() in COMPRESSED:
+        path = path.with_suffix("")
+    return _SUFFIXES.get(path.suffix.lower())
+
+
 def _format_of(name: str) -> str:
     path = Path(name)
     if is_folder(path):
         msg = f"{name} is a folder"
         raise ConfigError(msg, remedy=f"pass its files: {path}/*")
-    if path.suffix.lower() in COMPRESSED:
-        path = path.with_suffix("")
-    found = _SUFFIXES.get(path.suffix.lower())
+    found = format_of(name)
     if name == STANDARD_INPUT or found is None:
         shown = "standard input" if name == STANDARD_INPUT else name
         msg = f"the format of {shown} is unknown"

@@ -10,12 +10,12 @@ from streamfactory.spark.pipelines.model import Table
 from streamfactory.spi import ConfigError, MisuseError, PartitionState
 from streamfactory.ui import pipelines as facts
 from streamfactory.ui.catalogue import catalogue
-from streamfactory.ui.streams import opened_source, refuse_transport, rows_of
-from streamfactory.wiring.config.definition import Property
+from streamfactory.ui.streams import rows_of
 from streamfactory.wiring.config.documents import Document, read_toml
 from streamfactory.wiring.core.plain import plain
 from streamfactory.wiring.core.shown import masked
 from streamfactory.wiring.options.spool import PATH as SPOOL_PATH
+from streamfactory.wiring.reading.opened import opened_source, refuse_transport
 from streamfactory.wiring.streams.checks import StreamCheck
 
 if TYPE_CHECKING:
@@ -70,27 +70,6 @@ def try_out(definition: StreamDefinition) -> dict[str, Any]:
                 document["rows"] = {**rows, "rows": rows["rows"][:ROWS]}
         safe: dict[str, Any] = masked(document, check.mask)
         return safe
-
-
-def topics_of(definition: StreamDefinition, kind: str) -> list[str]:
-    """The topics that the server or folder of a stream has.
-
-    Args:
-        definition: The stream; its own topic need not be set.
-        kind: Its type.
-
-    Raises:
-        Unsupported: misuse; the type cannot list topics, or can be read once only.
-        StreamError: The stream cannot be reached, or its configuration is invalid.
-    """
-    key = f"stream.{kind}.topic.name"
-    if key not in {prop.key.lower() for prop in definition.properties}:
-        given = Property(key, "topics", "argument")  # any: all of them are listed
-        definition = definition.with_properties([given])
-    with opened_source(definition) as source:
-        refuse_transport(source)
-        found: list[str] = masked(source.metadata.list_topics(), source.config.mask)
-        return found
 
 
 def users_of(name: str, files: Sequence[Path], runs: Runs) -> Iterator[str]:

@@ -129,7 +129,7 @@ def _stream(path: Path, text: str) -> Draft:
         "stream",
         text,
         definition.name,
-        tuple(map(_remark, problems)),
+        tuple(map(remark_of, problems)),
         definition,
         _type_of(definition),
         checked.plugins.backend,
@@ -214,7 +214,7 @@ def _pipeline(path: Path, text: str) -> Draft:
     except StreamError as error:
         problems = [Problem("", str(error))]
     name = found.name or path.name.removesuffix(SUFFIX)
-    return Draft("pipeline", text, name, tuple(map(_remark, problems)))
+    return Draft("pipeline", text, name, tuple(map(remark_of, problems)))
 
 
 _READERS: Final[dict[str, Callable[[Path, str], Draft]]] = {
@@ -229,10 +229,11 @@ KINDS: Final = tuple(_READERS)
 
 def _of_error(error: ConfigError) -> Iterator[Remark]:
     for one in error.problems or [Problem("", error.what)]:
-        yield _remark(one)
+        yield remark_of(one)
 
 
-def _remark(problem: Problem) -> Remark:
+def remark_of(problem: Problem) -> Remark:
+    """A problem as pages show it."""
     text = f"{problem.key}: {problem.what}" if problem.key else problem.what
     if problem.suggestion:
         text += f"; {problem.suggestion}"

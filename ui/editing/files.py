@@ -251,6 +251,17 @@ class Folder:
             raise ConfigError(msg, remedy=remedy) from error
 
 
+def check_size(text: str) -> None:
+    """Refuse a text that is larger than a file that is edited.
+
+    Raises:
+        MisuseError: misuse; it is.
+    """
+    if len(text.encode("utf-8", "replace")) > MOST_BYTES:
+        msg = f"the text has more than {MOST_BYTES // 1024} KiB"
+        raise MisuseError(msg, remedy="change the file with an editor of files")
+
+
 def plain_lines(text: str) -> str:
     """A text with line feeds as line ends, as files have it: forms send CRLF."""
     return text.replace("\r\n", "\n")

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import tomlkit
-
 from streamfactory.spi import MisuseError
 from streamfactory.ui.editing.secrets import literals, refuse_literals
 from streamfactory.wiring.config.documents import Document, read_json, read_toml
 from streamfactory.wiring.config.files import definitions_of
+from streamfactory.wiring.config.written import toml_of
 from streamfactory.wiring.core.shown import masked
 
 if TYPE_CHECKING:
@@ -53,16 +52,7 @@ def import_text(text: str) -> list[Imported]:
 
 
 def _imported(definition: StreamDefinition) -> Imported:
-    written = tomlkit.document()
-    written["name"] = definition.name
-    if definition.description:
-        written["description"] = definition.description
-    properties = tomlkit.table()
-    for one in definition.properties:
-        properties[one.key] = one.text
-    written.add(tomlkit.nl())
-    written["properties"] = properties
-    text = tomlkit.dumps(written)
+    text = toml_of(definition)
     given = {one.key: one.text for one in definition.properties}
     found = Document(Path("imported.toml"), text)
     if read_toml(found).get("properties") != given:

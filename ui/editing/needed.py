@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from flask import request
+from flask import abort, g, request
 
 from streamfactory.spi import MisuseError, StreamError
 from streamfactory.ui.changes import shown_before
@@ -13,11 +13,19 @@ from streamfactory.ui.editing.drafts import KINDS, draft_of, folder_of
 from streamfactory.ui.editing.files import SUFFIX, plain_lines
 from streamfactory.ui.people import EVERYTHING, PIPELINES, STREAMS, Right
 from streamfactory.ui.rights import Rule, Thing, may, of_some, the_stream
-from streamfactory.ui.shown import ShownEdit
+from streamfactory.ui.shown import ShownEdit, ShownPlace, ShownPreview
 from streamfactory.ui.site import site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+
+def refuse_without_edit() -> None:
+    """Refuse a request of a client without a session, or where editing is off."""
+    if g.session is None:
+        abort(401, "Log in first.")
+    if not site().edits.allowed:
+        abort(403, "Files are not changed here: the setting edit is not true.")
 
 
 def kind_of(values: Any) -> str:
@@ -52,6 +60,9 @@ def visible_undo() -> ShownEdit | None:
 
 def _of_text() -> Iterator[Thing]:
     """The definition of the request: as its file has it, and as its text has it."""
+    if request.endpoint == "previews.preview":
+        shown = shown_before(request.args.get("change", ""), ShownPreview)
+        return _things("pipeline", _names("pipeline", shown.file, shown.text))
     values = request.form if request.method == "POST" else request.args
     kind, file = kind_of(values), values.get("file", "")
     names = (
@@ -114,6 +125,38 @@ def rules_of_change(find: Callable[[], ShownEdit]) -> tuple[Rule, ...]:
     )
 
 
+def _of_place() -> Iterator[Thing]:
+    """The stream that is begun at a place, and the one whose connection it uses."""
+    values = request.form if request.method == "POST" else request.args
+    if request.method == "POST":
+        name, like = values.get("name", "").strip(), values.get("like", "")
+    else:
+        shown = shown_before(values.get("change", ""), ShownPlace)
+        name, like = shown.name, shown.like
+    if like:
+        yield the_stream(like)
+    yield from _things("stream", {name} - {""})
+
+
+def _previewed() -> tuple[str, str]:
+    """The file and the text of the pipeline that a request previews."""
+    if request.method == "POST":
+        values = request.form
+        return values.get("file", ""), plain_lines(values.get("text", ""))
+    shown = shown_before(request.args.get("change", ""), ShownPreview)
+    return shown.file, shown.text
+
+
+def _read_by_preview() -> Iterator[Thing]:
+    file, text = _previewed()
+    read, _ = streams_of(folder_of("pipeline").path / (file or f"new{SUFFIX}"), text)
+    return map(the_stream, read)
+
+
+def _run_by_preview() -> Iterator[Thing]:
+    return _things("pipeline", _names("pipeline", *_previewed()))
+
+
 def _shown() -> ShownEdit:
     values = request.form if request.method == "POST" else request.args
     return shown_before(values.get("change", ""), ShownEdit)
@@ -151,3 +194,13 @@ EDITED: Final = Rule(Right.EDIT, _DEFINITION, _of_text)
 HOP: Final = Rule(Right.EDIT, "the stream", _of_hop)
 UNDONE: Final = Rule(Right.EDIT, "the definition", _of_undo)
 SHOWN: Final = rules_of_change(_shown)
+_PLACE: Final = "the stream that is begun, and the one whose connection it uses"
+PLACED: Final = (
+    Rule(Right.EDIT, _PLACE, _of_place),
+    Rule(Right.VALUES, _PLACE, _of_place),
+)
+"""For a stream that is begun at a place: its first rows are shown."""
+PREVIEWED: Final = (
+    Rule(Right.VALUES, "the streams that the pipeline reads", _read_by_preview),
+    Rule(Right.OPERATE, "the pipeline, whose steps are evaluated", _run_by_preview),
+)

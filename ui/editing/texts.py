@@ -71,7 +71,7 @@ def with_values(
             wanted[key] = value
     wanted |= {f"/{key}": value for key, value in members.items()}
     try:
-        _check_cost(text)
+        check_cost(text)
         changed = _changed(text, members, values, types)
         # What another library wrote is compared with what it was asked for.
         if _read(path, changed) == wanted:
@@ -93,11 +93,11 @@ def _changed(
         _set_member(document, key, value)
     for key, one in values.items():
         typed = None if one is None else _typed(one, types.get(key))
-        _set(document[_PROPERTIES], key, typed)
+        set_value(document[_PROPERTIES], key, typed)
     return tomlkit.dumps(document)
 
 
-def _check_cost(text: str) -> None:
+def check_cost(text: str) -> None:
     """Refuse, with a ValueError, what takes tomlkit long: it is no usual definition."""
     plain = without_strings(text)
     parts = [one.count(".") + 1 for one in _DOTTED.findall(plain)]
@@ -119,7 +119,7 @@ def _set_member(document: Any, key: str, value: str) -> None:
         document._insert_at(0, key, item)
 
 
-def _set(properties: Any, key: str, value: Any) -> None:
+def set_value(properties: Any, key: str, value: Any) -> None:
     """Set a property where it is, or in the innermost table that it belongs to."""
     found = next((at for at in _places(properties, key) if at[1] in at[0]), None)
     if found is not None:

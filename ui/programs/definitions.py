@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 from flask import Blueprint, Response, abort, g, request, url_for
 
 from streamfactory.spi import MisuseError, StreamError, UnknownStream, Unsupported
+from streamfactory.transfer.discovering import topics_of
 from streamfactory.ui import pipelines as facts
 from streamfactory.ui.catalogue import catalogue
 from streamfactory.ui.editing.checking import (
     difference,
     refuse_commands,
-    topics_of,
     try_out,
 )
 from streamfactory.ui.editing.drafts import draft_of, folder_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 _LONGEST_INTEGER: Final = 256
@@ -35,3 +36,15 @@ def not_text(value: object) -> str:
 def pointer_of(*keys: str) -> str:
     """Return the JSON pointer (RFC 6901) of a path of keys."""
     return "".join(f"/{k.replace('~', '~0').replace('/', '~1')}" for k in keys)
+
+
+def toml_string(text: str) -> str:
+    """Return a text as a string of TOML."""
+    # TOML, unlike JSON, has no surrogates and no bare delete.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def toml_key(name: str) -> str:
+    """Return a name as a key of TOML, in quotes where it needs them."""
+    plain = name.isascii() and name.replace("_", "").replace("-", "").isalnum()
+    return name if plain else toml_string(name)

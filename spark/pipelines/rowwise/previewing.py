@@ -13,22 +13,29 @@ from streamfactory.spark.pipelines.rowwise.steps import Tree, as_batch
 from streamfactory.spark.pipelines.sampling import Sample, first_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 
-def preview_rowwise(path: Path, rows: int, overrides: Overrides) -> list[Sample]:
+def preview_rowwise(
+    path: Path,
+    rows: int,
+    overrides: Overrides,
+    texts: Mapping[Path, str] | None = None,
+) -> list[Sample]:
     """The first rows of the source, and what each step makes of them.
 
     Args:
         path: The pipeline's file.
         rows: Most rows of each id.
         overrides: Of the command line.
+        texts: Texts that are read instead of those of the files.
 
     Raises:
         ConfigError: config; with all problems of the pipeline.
         StreamError: Errors of the stream, or a value cannot be computed.
     """
-    files = PipelineFiles.read([path], overrides)
+    files = PipelineFiles.read([path], overrides, texts)
     files.refuse()
     [draft] = files.drafts
     assert draft.pipeline is not None

@@ -18,6 +18,7 @@ from streamfactory.spi import MisuseError
 from streamfactory.transfer.inputs import InputOptions, open_inputs
 from streamfactory.transfer.inputs.jsonlines import JsonInput
 from streamfactory.transfer.inputs.raw import FileBytes
+from streamfactory.wiring.options.texts import toml_key, toml_string
 from streamfactory.wiring.plugins.manager import default_manager
 
 if TYPE_CHECKING:
@@ -229,12 +230,12 @@ def _toml(value: Any) -> str:
     match value:
         case dict():
             parts = ((key, one) for key, one in value.items() if one is not None)
-            inner = ", ".join(f"{_key(key)} = {_toml(one)}" for key, one in parts)
+            inner = ", ".join(f"{toml_key(key)} = {_toml(one)}" for key, one in parts)
             return f"{{ {inner} }}" if inner else "{}"
         case list():
             return f"[{', '.join(map(_toml, value))}]"
         case str():
-            return _quoted(value)
+            return toml_string(value)
         case Decimal():
             # Numbers of TOML are read as double precision: others are text.
             return str(value) if Decimal(repr(float(value))) == value else f'"{value}"'
@@ -242,13 +243,3 @@ def _toml(value: Any) -> str:
             msg = "TOML has no null, which a list of these rows contains"
             raise MisuseError(msg, remedy="expect rows in a file of JSON lines")
     return json.dumps(value)
-
-
-def _key(name: str) -> str:
-    plain = name.isascii() and name.replace("_", "").replace("-", "").isalnum()
-    return name if plain else _quoted(name)
-
-
-def _quoted(text: str) -> str:
-    # TOML, unlike JSON, has no surrogates and no bare delete.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

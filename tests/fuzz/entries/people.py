@@ -21,8 +21,8 @@ from streamfactory.ui.people import TABLES
 from streamfactory.ui.proxies import Proxy, parse_networks
 from streamfactory.ui.recording import Recorder
 from streamfactory.ui.site import Site
-from streamfactory.ui.streams import opened_source
 from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.reading.opened import opened_source
 from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
