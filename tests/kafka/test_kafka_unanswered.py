@@ -111,8 +111,11 @@ def test_settings_of_a_topic_that_stays_unknown_are_those_of_a_missing_topic(
     unknown = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
     answer.set_exception(KafkaException(unknown))
     topics = WrittenTopics(dict, Watch(), "broker")
+    found: Future[object] = Future()
+    found.set_result(SimpleNamespace(topic_id="id", partitions=[0]))
     client = SimpleNamespace(
-        describe_configs=lambda wanted, **_: dict.fromkeys(wanted, answer)
+        describe_topics=lambda *_, **__: {"nope": found},
+        describe_configs=lambda wanted, **_: dict.fromkeys(wanted, answer),
     )
     topics._admin = lambda *_: client  # type: ignore[assignment,method-assign]
     with pytest.raises(TopicNotFound, match="topic 'nope' does not exist"):
