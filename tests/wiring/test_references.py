@@ -148,6 +148,21 @@ def test_lookup_that_hangs_is_left_at_its_deadline(add: Any) -> None:
     assert scheme.asked == ["a"]  # the three waited for the same one
 
 
+def test_lookup_without_a_thread_is_retried(
+    add: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        msg = "can't start new thread"
+        raise RuntimeError(msg)
+
+    scheme = add(kept("hunter22"))
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(ConnectionFailed, match="no thread can be started"):
+            resolve(scheme.of("a"))
+    assert resolve(scheme.of("a")) == "hunter22"
+
+
 @pytest.mark.parametrize(
     ("error", "kind"),
     [

@@ -100,9 +100,7 @@ def value(scheme: str, what: str) -> str:
             running = kept.running = Future()
             mine = True
     if mine:
-        threading.Thread(
-            target=_look_up, args=(found, what, kept, running), daemon=True
-        ).start()
+        _start(found, what, kept, running)
     try:
         return running.result(found.timeout_seconds).value
     except StreamError as error:
@@ -138,6 +136,19 @@ def forget(scheme: str, what: str) -> bool:
             return False
         kept.until = -math.inf
         return True
+
+
+def _start(
+    scheme: ReferenceScheme, what: str, kept: _Kept, result: Future[ResolvedReference]
+) -> None:
+    given = scheme, what, kept, result
+    try:
+        threading.Thread(target=_look_up, args=given, daemon=True).start()
+    except RuntimeError:  # the process has as many threads as it may have
+        with _lock:
+            kept.running = None
+        reason = _unresolved(scheme.name, what, "no thread can be started for it")
+        result.set_exception(ConnectionFailed(reason))
 
 
 def _look_up(
