@@ -12,6 +12,7 @@ import pytest
 
 from streamfactory.cli import program as program_module
 from streamfactory.cli.recording import CHANGES, OWN, UNCHANGING, recording
+from streamfactory.ui import runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -67,6 +68,12 @@ def test_recorded_command_names_what_it_changes(path: str) -> None:
     assert getattr(command.callback, "recorded_as", None) == whole
     before = command.callback
     assert recording(command, path).callback is before
+
+
+def test_run_that_a_page_starts_is_recorded_by_the_page_alone() -> None:
+    words = [*runs._COMMAND[runs._COMMAND.index("run") + 1 :], "a.toml"]
+    given = ALL["run"].make_context("run", words).params
+    assert given[CHANGES["run"].unless] is True
 
 
 @pytest.mark.parametrize("path", sorted(OWN))
