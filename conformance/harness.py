@@ -527,5 +527,5 @@ DECODER: Final = Kind(
 SCHEME: Final = Kind(
     "streamfactory.conformance.references",
     SchemeHarness,
-    (StallsLookups, SuppliesPlugin),
+    (StallsLookups, Prepares, SuppliesPlugin),
 )

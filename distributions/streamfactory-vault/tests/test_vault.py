@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from interface import TOKEN, Interface
 from streamfactory.conformance import Outcome, run
 from streamfactory.conformance.runner import scheme_cases
-from streamfactory.conformance.subject import SchemeSubject
+from streamfactory.conformance.subject import SchemeSubject, find_scheme
 from streamfactory.spi import (
     ConfigError,
     ConnectionFailed,
@@ -481,6 +481,10 @@ def prove(harness: type) -> None:
     results = list(run(subject, cases=scheme_cases()))
     assert {r.outcome for r in results} == {Outcome.PASSED}, results
     assert len(results) == 6
+
+
+def test_every_method_of_its_harness_is_one_of_the_kit() -> None:
+    assert find_scheme("vault").harness is BaoHarness  # warnings are errors
 
 
 def test_it_passes_the_kit(interface: Interface) -> None:
