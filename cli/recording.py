@@ -28,13 +28,18 @@ class _Whole(NamedTuple):
     parameter: str
     """Names what is changed."""
     what: str
+    pipeline: str = ""
+    """Names a pipeline that is changed instead, where `parameter` is not given."""
+    unless: str = ""
+    """An option with which the command is not recorded."""
 
 
 CHANGES: Final = {
-    "backfill": _Whole("operate", "stream", "to", "backfilled"),
+    "backfill": _Whole("operate", "stream", "to", "backfilled", "from_", "lists"),
     "copy": _Whole("operate", "stream", "to", "copied into"),
     "publish": _Whole("operate", "stream", "target", "published into"),
-    "run": _Whole("operate", "pipeline", "files", "run"),
+    # A page that starts it has recorded that.
+    "run": _Whole("operate", "pipeline", "files", "run", unless="attached"),
     "spool": _Whole("operate", "stream", "targets", "received into its spool"),
     "topics compact": _Whole("edit", "topic", "target", "compacted"),
 }
@@ -64,6 +69,7 @@ UNCHANGING: Final = frozenset(
         "checkpoint show",
         "conformance",
         "describe",
+        "discover",
         "doctor",
         "init",
         "lag",
@@ -122,13 +128,15 @@ def recording(command: click.Command, path: str) -> click.Command:
 def _recorded(whole: _Whole, body: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(body)
     def run(*given: Any, **options: Any) -> Any:
-        if options.get("attached"):  # started by a page, which records it
+        if whole.unless and options[whole.unless]:
             return body(*given, **options)
-        named = options[whole.parameter]
+        kind, named = whole.kind, options[whole.parameter]
+        if named is None:
+            kind, named = "pipeline", options[whole.pipeline]
         names = named if isinstance(named, list | tuple) else [named]
         name = ", ".join(mask_value(str(one)) for one in names)
         try:
-            with recorded(whole.right, whole.kind, name, whole.what):
+            with recorded(whole.right, kind, name, whole.what):
                 status = body(*given, **options)
                 if status not in _ENDED:
                     raise _EndedBadly(status)

@@ -480,10 +480,10 @@ def lacking(harness: object, ability: Ability) -> list[str]:
 
 
 class StallsLookups(Protocol):
-    """Of a scheme: what it asks can be made to answer nothing."""
+    """Suspends the service in which a scheme looks values up."""
 
     def stalled(self) -> AbstractContextManager[None]:
-        """Have what the scheme asks accept requests and answer none meanwhile."""
+        """Have the service accept requests, and answer none until the block ends."""
 
 
 BACKEND: Final = Kind(
@@ -527,5 +527,5 @@ DECODER: Final = Kind(
 SCHEME: Final = Kind(
     "streamfactory.conformance.references",
     SchemeHarness,
-    (StallsLookups, SuppliesPlugin),
+    (StallsLookups, Prepares, SuppliesPlugin),
 )

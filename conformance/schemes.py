@@ -1,7 +1,7 @@
 """The environment of one case of a scheme of references (C2).
 
-The author supplies a harness, which stores values in what the scheme asks, and says
-what is before and behind the colon of their references.
+The author's harness stores values where the scheme looks them up, and returns what
+follows the colon in references to them.
 """
 
 from __future__ import annotations

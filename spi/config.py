@@ -159,8 +159,8 @@ class StreamConfig(Mapping[str, Any]):
         Called after a client was refused: a secret may have been replaced.
 
         Returns:
-            Whether one had been kept by this process; only schemes of references that
-            ask another process keep values.
+            Whether this process has looked one up, by a scheme of references that asks
+            another process: only their values are kept.
         """
         texts = [one.text for one in self._all_settings() if "$" in one.text]
         return sum(map(forget, texts)) > 0

@@ -50,7 +50,7 @@ class _Lookup(Protocol):
         """The values that this process knows, without asking another; newest first."""
 
     def forget(self, scheme: str, what: str) -> bool:
-        """Forget a kept value; whether there was one."""
+        """Have a value looked up again; whether this process has looked one up."""
 
 
 @cache
@@ -109,8 +109,8 @@ def forget(text: str) -> bool:
     Called after a client was refused: the value may have been replaced meanwhile.
 
     Returns:
-        Whether a value had been kept. Values of schemes that keep none, as ``env``, are
-        looked up each time anyway.
+        Whether this process has looked a value up, by a scheme whose values are kept.
+        Those of other schemes, as ``env``, are looked up each time anyway.
     """
     return sum(_lookup().forget(*_split(match)) for match in _well_formed(text)) > 0
 

@@ -98,7 +98,7 @@ def _check_mechanism(
         elif name in (MSK_IAM, OAUTHBEARER):
             yield from _check_tokens(config, mechanism, all_)
         elif name not in MECHANISMS:
-            # Shown: what is one of few words is no secret, whatever else it is not.
+            # Only the spelling of a known one is quoted: another text may be a secret.
             known = name.upper() if name.upper() in MECHANISMS else None
             hint = f"write {known}" if known else f"write one of {_KNOWN}"
             yield _problem(mechanism, "is no mechanism of the client", hint)

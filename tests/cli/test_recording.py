@@ -12,6 +12,7 @@ import pytest
 
 from streamfactory.cli import program as program_module
 from streamfactory.cli.recording import CHANGES, OWN, UNCHANGING, recording
+from streamfactory.ui import runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,6 +51,7 @@ def commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Co
             yield words, found
 
 
+COLUMNS = ("kind", "name", "what", "outcome")
 ALL = dict(commands(program_module.root))
 
 
@@ -61,10 +63,17 @@ def test_every_command_is_in_one_table() -> None:
 @pytest.mark.parametrize("path", CHANGES)
 def test_recorded_command_names_what_it_changes(path: str) -> None:
     command, whole = ALL[path], CHANGES[path]
-    assert whole.parameter in [one.name for one in command.params]
+    named = {whole.parameter, whole.pipeline, whole.unless} - {""}
+    assert named <= {one.name for one in command.params}
     assert getattr(command.callback, "recorded_as", None) == whole
     before = command.callback
     assert recording(command, path).callback is before
+
+
+def test_run_that_a_page_starts_is_recorded_by_the_page_alone() -> None:
+    words = [*runs._COMMAND[runs._COMMAND.index("run") + 1 :], "a.toml"]
+    given = ALL["run"].make_context("run", words).params
+    assert given[CHANGES["run"].unless] is True
 
 
 @pytest.mark.parametrize("path", sorted(OWN))
@@ -103,8 +112,7 @@ def test_jobs_are_recorded_with_their_outcome(
     assert streamfactory("topics", "compact", "two").status == 0
     assert streamfactory("copy", "nowhere", "two", "--writer", "w").status != 0
     assert streamfactory("topics", "show", "two").status == 0
-    columns = ("kind", "name", "what", "outcome")
-    found = [tuple(one[c] for c in columns) for one in rows(streamfactory)]
+    found = [tuple(one[c] for c in COLUMNS) for one in rows(streamfactory)]
     expected = [
         ("stream", "one", "published into", "begun"),
         ("stream", "one", "published into", "made"),
@@ -118,22 +126,42 @@ def test_jobs_are_recorded_with_their_outcome(
     assert [one for one in found if one[2] != "created"] == expected
 
 
+def test_backfills_are_recorded_by_what_they_change(
+    catalogue: Path, streamfactory: Command
+) -> None:
+    streamfactory("topics", "create", "record")
+    streamfactory("publish", "one", "rows.jsonl")
+    assert streamfactory("copy", "one", "two").status == 0
+    before = len(rows(streamfactory))
+    assert streamfactory("backfill", "one", "two", "--list").status == 0
+    assert len(rows(streamfactory)) == before
+    assert streamfactory("backfill", "one", "two").status == 0
+    assert streamfactory("backfill", "nowhere.toml").status != 0
+    found = [tuple(one[c] for c in COLUMNS) for one in rows(streamfactory)[before:]]
+    assert found == [
+        ("stream", "two", "backfilled", "begun"),
+        ("stream", "two", "backfilled", "made"),
+        ("pipeline", "nowhere.toml", "backfilled", "begun"),
+        ("pipeline", "nowhere.toml", "backfilled", "failed"),
+    ]
+
+
 def test_status_that_is_a_failure_is_recorded_as_one(
     catalogue: Path, streamfactory: Command
 ) -> None:
     streamfactory("topics", "create", "record")
     command = click.Command(
-        "copy",
+        "run",
         callback=lambda **_: 1,
-        params=[click.Argument(["to"]), click.Option(["--attached"], is_flag=True)],
+        params=[click.Argument(["files"]), click.Option(["--attached"], is_flag=True)],
     )
-    context = recording(command, "copy").make_context("copy", ["s3://a:hunter2@b/c"])
+    context = recording(command, "run").make_context("run", ["s3://a:hunter2@b/c"])
     assert command.invoke(context) == 1
     begun, failed = [one for one in rows(streamfactory) if one["what"] != "created"]
     assert (begun["outcome"], failed["outcome"]) == ("begun", "failed")
     assert failed["reason"] == "it ended with status 1"
     assert "hunter2" not in json.dumps([begun, failed])
-    by_page = command.make_context("copy", ["two", "--attached"])
+    by_page = command.make_context("run", ["two", "--attached"])
     assert command.invoke(by_page) == 1
     assert len([one for one in rows(streamfactory) if one["what"] != "created"]) == 2
 

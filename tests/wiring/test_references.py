@@ -30,7 +30,13 @@ from streamfactory.spi.hooks import (
     ResolvedReference,
     hookimpl,
 )
-from streamfactory.spi.references import forget, malformed, resolve, values_to_mask
+from streamfactory.spi.references import (
+    MAX_RESOLVED,
+    forget,
+    malformed,
+    resolve,
+    values_to_mask,
+)
 from streamfactory.wiring.config.configure import inspect
 from streamfactory.wiring.config.definition import from_mapping
 from streamfactory.wiring.plugins.manager import PluginManager, default_manager
@@ -115,11 +121,14 @@ def test_value_is_looked_up_again_after_its_time_and_after_a_refusal(add: Any) -
     assert resolve(scheme.of("a")) == "one"
     time.sleep(0.03)
     assert resolve(scheme.of("a")) == "two"
+    time.sleep(0.03)
+    assert forget(scheme.of("a"))  # a client was created with it, and was refused now
     numbers = itertools.count(1)
     long = add(lambda *_: ResolvedReference(f"v{next(numbers)}", 60.0))
     assert resolve(f"{long.of('a')}{long.of('a')}") == "v1v1"
+    assert not forget(long.of("never looked up"))
     assert forget(long.of("a"))
-    assert not forget(long.of("a"))
+    assert forget(long.of("a"))  # by the second of two readers that are refused
     assert resolve(long.of("a")) == "v2"
     assert not forget("${env:HOME}")
 
@@ -137,6 +146,21 @@ def test_lookup_that_hangs_is_left_at_its_deadline(add: Any) -> None:
     assert time.monotonic() - started < 5
     release.set()
     assert scheme.asked == ["a"]  # the three waited for the same one
+
+
+def test_lookup_without_a_thread_is_retried(
+    add: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        msg = "can't start new thread"
+        raise RuntimeError(msg)
+
+    scheme = add(kept("hunter22"))
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(ConnectionFailed, match="no thread can be started"):
+            resolve(scheme.of("a"))
+    assert resolve(scheme.of("a")) == "hunter22"
 
 
 @pytest.mark.parametrize(
@@ -180,6 +204,21 @@ def test_answer_of_another_kind_breaks_the_contract(add: Any, answer: Any) -> No
     scheme = add(lambda *_: answer)
     with pytest.raises(ContractBroken, match="expected a ResolvedReference with text"):
         resolve(scheme.of("a"))
+
+
+def test_time_that_is_no_number_breaks_the_contract(add: Any) -> None:
+    scheme = add(lambda *_: ResolvedReference("x", "60"))  # type: ignore[arg-type]
+    with pytest.raises(ContractBroken, match="keep_seconds is a str"):
+        resolve(scheme.of("a"))
+
+
+def test_value_that_is_too_long_is_not_kept(add: Any) -> None:
+    scheme = add(kept("x" * (MAX_RESOLVED + 1)))
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="longer than 1 MiB"):
+            resolve(scheme.of("a"))
+    assert scheme.asked == ["a", "a"]
+    assert values_to_mask(scheme.of("a")) == set()
 
 
 def test_masks_know_values_of_the_past_and_ask_for_none(add: Any) -> None:

@@ -15,7 +15,7 @@ from collections import OrderedDict, deque
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn, cast
 
 from streamfactory.spi import (
     ConnectionFailed,
@@ -26,7 +26,7 @@ from streamfactory.spi import (
     UnknownPlugin,
 )
 from streamfactory.spi.hooks import REFERENCES, ResolvedReference
-from streamfactory.spi.references import clip_reference
+from streamfactory.spi.references import MAX_RESOLVED, clip_reference
 from streamfactory.wiring.plugins.known import KNOWN_SCHEMES
 from streamfactory.wiring.plugins.manager import default_manager
 
@@ -100,9 +100,7 @@ def value(scheme: str, what: str) -> str:
             running = kept.running = Future()
             mine = True
     if mine:
-        threading.Thread(
-            target=_look_up, args=(found, what, kept, running), daemon=True
-        ).start()
+        _start(found, what, kept, running)
     try:
         return running.result(found.timeout_seconds).value
     except StreamError as error:
@@ -127,13 +125,30 @@ def known_values(scheme: str, what: str) -> Iterable[str]:
 
 
 def forget(scheme: str, what: str) -> bool:
-    """Have a kept value looked up again; whether there was one."""
+    """Have a value looked up again; whether this process has looked one up.
+
+    Also true after its time, and where another reader was refused first: the client
+    that was refused may have been created with it long ago.
+    """
     with _lock:
         kept = _kept.get((scheme, what))
-        if kept is None or time.monotonic() >= kept.until:
+        if kept is None or not kept.values:
             return False
         kept.until = -math.inf
         return True
+
+
+def _start(
+    scheme: ReferenceScheme, what: str, kept: _Kept, result: Future[ResolvedReference]
+) -> None:
+    given = scheme, what, kept, result
+    try:
+        threading.Thread(target=_look_up, args=given, daemon=True).start()
+    except RuntimeError:  # the process has as many threads as it may have
+        with _lock:
+            kept.running = None
+        reason = _unresolved(scheme.name, what, "no thread can be started for it")
+        result.set_exception(ConnectionFailed(reason))
 
 
 def _look_up(
@@ -149,16 +164,17 @@ def _look_up(
         return
     with _lock:
         kept.running = None
-        if found.value in kept.values:
-            kept.values.remove(found.value)
-        kept.values.append(found.value)
-        kept.until = time.monotonic() + found.keep_seconds
+        if len(found.value) <= MAX_RESOLVED:  # a longer one is refused where it is used
+            if found.value in kept.values:
+                kept.values.remove(found.value)
+            kept.values.append(found.value)
+            kept.until = time.monotonic() + found.keep_seconds
     result.set_result(found)
 
 
 def _ask(scheme: ReferenceScheme, what: str) -> ResolvedReference:
     try:
-        found: Any = scheme.lookup(what, scheme.timeout_seconds)
+        found: object = scheme.lookup(what, scheme.timeout_seconds)
     except StreamError as error:
         again = copy.copy(error)  # the scheme may raise the same one again
         again.what = _unresolved(scheme.name, what, error.what)
@@ -171,11 +187,22 @@ def _ask(scheme: ReferenceScheme, what: str) -> ResolvedReference:
         _raise(ConnectionFailed, scheme, what, error)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - of a stranger's code
         _raise(ContractBroken, scheme, what, error)
+    reason = _reason_refused(found)
+    if reason is not None:
+        raise ContractBroken(_unresolved(scheme.name, what, reason))
+    return cast("ResolvedReference", found)
+
+
+def _reason_refused(found: object) -> str | None:
+    """Why an answer breaks the contract, without its text."""
     if not isinstance(found, ResolvedReference) or not isinstance(found.value, str):
         kind = type(getattr(found, "value", found)).__name__
-        reason = f"the scheme returned a {kind}, expected a ResolvedReference with text"
-        raise ContractBroken(_unresolved(scheme.name, what, reason))
-    return found
+        return f"the scheme returned a {kind}, expected a ResolvedReference with text"
+    seconds: object = found.keep_seconds
+    if not isinstance(seconds, int | float):
+        kind = type(seconds).__name__
+        return f"keep_seconds is a {kind}, expected a number of seconds"
+    return None
 
 
 def _raise(

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from interface import TOKEN, Interface
 from streamfactory.conformance import Outcome, run
 from streamfactory.conformance.runner import scheme_cases
-from streamfactory.conformance.subject import SchemeSubject
+from streamfactory.conformance.subject import SchemeSubject, find_scheme
 from streamfactory.spi import (
     ConfigError,
     ConnectionFailed,
@@ -138,8 +138,11 @@ def test_resolved_through_the_framework_and_renewed(server: Store) -> None:
     ("what", "reason"),
     [
         ("secret/app/c#other", "the secret has no key 'other'"),
-        ("secret/app/c#number", "the key 'number' has a int, expected text"),
-        ("secret/app/never#k", "the server answered 404"),
+        (
+            "secret/app/c#number",
+            "the key 'number' has a value of the type int, expected",
+        ),
+        ("secret/app/never#k", "answered 404: there is no such secret"),
         ("secret/app#k", "the server answered 404"),
         ("secret#k", "it is not the path of a secret with a key"),
         ("secret/app/c", "it is not the path of a secret with a key"),
@@ -297,6 +300,10 @@ def test_namespace_is_part_of_each_request(
         ((307, b"", {"location": "ftp://nowhere"}), ConnectionFailed),
         ((307, b"", {}), ConfigError),
         ((302, b"", {"location": "http://127.0.0.1:1/"}), ConfigError),
+        # Where the address is plain, as that of an agent on this machine.
+        ((307, b"", {"location": "http://192.0.2.1/v1/x"}), ConfigError),
+        ((308, b"", {"location": "//192.0.2.1/v1/x"}), ConfigError),
+        ((307, b"", {"location": "http://[/v1/x"}), ConnectionFailed),
     ],
 )
 def test_answers_of_other_kinds_are_errors_of_their_class(
@@ -307,6 +314,35 @@ def test_answers_of_other_kinds_are_errors_of_their_class(
         value("secret/a#k")
     assert TOKEN not in str(caught.value)
     assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("end", ["\nsecond", "\u00e9", " x", "\x7f", "\x00"])
+@pytest.mark.parametrize("name", ["VAULT_TOKEN", "VAULT_NAMESPACE"])
+def test_header_that_cannot_be_sent_is_refused_and_not_quoted(
+    interface: Interface,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    name: str,
+    end: str,
+) -> None:
+    file = tmp_path / "text"
+    file.write_text(f"hunter2{end}", encoding="utf-8")
+    monkeypatch.setenv("STREAMFACTORY_SECRETS", str(tmp_path))
+    monkeypatch.setenv(name, f"${{file:{file}}}")
+    with pytest.raises(ConfigError, match=f"{name} has blanks") as caught:
+        value("secret/a#k")
+    assert "hunter2" not in str(caught.value)
+    assert interface.requests == []
+
+
+def test_token_of_a_login_that_cannot_be_sent_is_not_quoted(
+    interface: Interface, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VAULT_ROLE_ID", "role")
+    interface.answer = (200, b'{"auth": {"client_token": "hunter2\\nx"}}', {})
+    with pytest.raises(ConnectionFailed, match="without a token") as caught:
+        value("secret/a#k")
+    assert "hunter2" not in str(caught.value)
 
 
 def test_server_that_is_away_is_an_error_that_passes(
@@ -445,6 +481,10 @@ def prove(harness: type) -> None:
     results = list(run(subject, cases=scheme_cases()))
     assert {r.outcome for r in results} == {Outcome.PASSED}, results
     assert len(results) == 6
+
+
+def test_every_method_of_its_harness_is_one_of_the_kit() -> None:
+    assert find_scheme("vault").harness is BaoHarness  # warnings are errors
 
 
 def test_it_passes_the_kit(interface: Interface) -> None:

@@ -17,7 +17,7 @@ from streamfactory.spi import (
     StreamTimeout,
 )
 
-from streamfactory_vault.settings import Settings, tls_context
+from streamfactory_vault.settings import Settings, is_header, shows_secrets, tls_context
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -98,8 +98,8 @@ class Vault:
         auth = answer.get("auth")
         auth = auth if isinstance(auth, dict) else {}
         token = auth.get("client_token")
-        if not isinstance(token, str) or not token:
-            msg = "the server answered a login without a token"
+        if not isinstance(token, str) or not token or not is_header(token):
+            msg = "the server answered a login without a token that can be sent"
             raise ConnectionFailed(msg)
         self._remember(token, auth)
         return token
@@ -153,8 +153,10 @@ class Vault:
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             if isinstance(error, ConfigError):
                 raise
-            # Its text has no header and no body: `[SSL: CERTIFICATE_VERIFY_FAILED]`.
-            reason = str(error)[:_SHOWN] or type(error).__name__
+            # Others may quote a header, which has the token.
+            shown = isinstance(error, httpx.NetworkError)
+            reason = str(error)[:_SHOWN] if shown else ""
+            reason = reason or type(error).__name__
             msg = f"the server {self._settings.address} cannot be reached: {reason}"
             raise ConnectionFailed(msg) from None
         return _checked(status, content)
@@ -191,7 +193,8 @@ def _late() -> StreamTimeout:
 def _active(url: str, moved: str) -> str:
     """The address of the active server; a token is not sent in the clear instead."""
     there = urljoin(url, moved)
-    if urlsplit(url).scheme == "https" and urlsplit(there).scheme != "https":
+    weaker = urlsplit(url).scheme == "https" and urlsplit(there).scheme != "https"
+    if weaker or shows_secrets(there):
         msg = "the server names an active one whose address is not encrypted"
         raise ConfigError(msg)
     return there
@@ -205,7 +208,10 @@ def _checked(status: int, content: bytes) -> Mapping[str, Any]:
         plain = None
     if status in (200, 204) and isinstance(plain, dict):
         return plain
-    what = f"the server answered {status}{_reason(plain)}"
+    reason = _reason(plain)
+    if status == 404 and not reason:
+        reason = ": there is no such secret, or it was deleted"
+    what = f"the server answered {status}{reason}"
     if status in (401, 403):
         remedy = "allow it by a policy, and check VAULT_NAMESPACE and the token"
         raise NotAuthorized(what, remedy=remedy)

@@ -84,7 +84,8 @@ def _value(fields: Any, key: str) -> str:
         raise ConfigError(msg)
     value = fields[key]
     if not isinstance(value, str):
-        msg = f"the key {key!r} has a {type(value).__name__}, expected text"
+        kind = type(value).__name__
+        msg = f"the key {key!r} has a value of the type {kind}, expected text"
         raise ConfigError(msg)
     return value
 

@@ -55,7 +55,7 @@ class Settings:
             msg = "the environment has no VAULT_ADDR: the address of the server"
             raise ConfigError(msg)
         _check_address(address)
-        token, role = _variable("TOKEN"), _variable("ROLE_ID")
+        token, role = _header("TOKEN"), _variable("ROLE_ID")
         if not token and not role:
             msg = "the environment has neither VAULT_TOKEN nor VAULT_ROLE_ID"
             raise ConfigError(msg)
@@ -65,7 +65,7 @@ class Settings:
             role,
             _variable("SECRET_ID"),
             _variable("AUTH_MOUNT") or "approle",
-            _variable("NAMESPACE"),
+            _header("NAMESPACE"),
             _keep_seconds(),
         )
 
@@ -98,15 +98,39 @@ def _variable(name: str) -> str:
     return resolve(text).strip()
 
 
+def _header(name: str) -> str:
+    """A variable that is sent as a header: errors of HTTP would quote a bad one."""
+    text = _variable(name)
+    if not is_header(text):
+        msg = f"VAULT_{name} has blanks, line ends, or characters that are not ASCII"
+        raise ConfigError(msg)
+    return text
+
+
+def is_header(text: str) -> bool:
+    """Whether a text can be sent as a header, and be only that."""
+    return text.isascii() and text.isprintable() and " " not in text
+
+
+def shows_secrets(url: str) -> bool:
+    """Whether a request to a URL is read by the network, and the user did not allow it.
+
+    Raises:
+        ValueError: It is not a URL.
+    """
+    parts = urlsplit(url)
+    plain = parts.scheme == "http" and parts.hostname not in _LOOPBACK
+    return plain and _variable("ALLOW_HTTP") != "true"
+
+
 def _check_address(address: str) -> None:
     """Refuse addresses that show secrets to the network, or are none."""
     try:
         parts = urlsplit(address)
         parts.port  # noqa: B018 - which may raise
     except ValueError:
-        parts = urlsplit("")
-    plain = parts.scheme == "http" and parts.hostname not in _LOOPBACK
-    if plain and _variable("ALLOW_HTTP") != "true":
+        address, parts = "", urlsplit("")
+    if shows_secrets(address):
         msg = (
             "VAULT_ADDR is not encrypted: write https://, or set VAULT_ALLOW_HTTP=true "
             "if something else protects the way there"
