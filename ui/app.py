@@ -30,7 +30,6 @@ from streamfactory.ui.browse import browse
 from streamfactory.ui.changes import change_of, in_time
 from streamfactory.ui.cookies import session_cookie, set_cookie
 from streamfactory.ui.discovery import discovery
-from streamfactory.ui.editing.files import Changed
 from streamfactory.ui.editor import editor
 from streamfactory.ui.mapping import mapping
 from streamfactory.ui.openid.routes import sign_in
@@ -57,6 +56,7 @@ from streamfactory.ui.rights import (
 )
 from streamfactory.ui.running import running
 from streamfactory.ui.sessions import log_in, log_out
+from streamfactory.ui.shown import Changed
 from streamfactory.ui.site import EXTENSION, Site, site
 from streamfactory.wiring.config.catalogue import active_profile
 from streamfactory.wiring.core.defects import InternalError
