@@ -67,8 +67,9 @@ if TYPE_CHECKING:
 
     from streamfactory.ui.people import User
 
-MOST_BYTES: Final = 96 * 1024
-"""Of the body of a request: three times a file that is edited, as forms encode it."""
+MOST_BYTES: Final = 168 * 1024
+"""Of the body of a request: a form of parts has a file that is edited twice, as text
+and in its fields, which forms encode in three times as many bytes; and 24 KiB."""
 _REFUSED: Final = (409, 412)
 """Of answers to programs whose change is not made, though it could be asked for."""
 _OPEN: Final = ("log_in", "static", "sign_in.begin", "sign_in.callback")
