@@ -131,12 +131,13 @@ def index() -> str:
     """The files that can be changed, and forms for new ones."""
     plugins = default_manager()
     infos = plugins.list(BACKENDS)
+    editable = visible(STREAMS, catalogue().names(), Right.EDIT)
     return render_template(
         "edit_index.html",
         folders=[(kind, folder_of(kind), visible_files(kind)) for kind in KINDS],
         types=sorted({info.name for info in infos}),
         placed=types_with_places(),
-        streams=visible(STREAMS, catalogue().names(), Right.VALUES),
+        streams=visible(STREAMS, editable, Right.VALUES),
         undo=visible_undo(),
     )
 
