@@ -141,6 +141,12 @@ def test_texts_that_a_list_cannot_change_are_left_alone(text: str) -> None:
         )
 
 
+@pytest.mark.parametrize("text", ['sinks = [{stream = "a"}]\n', 'source.stream="a"\n'])
+def test_a_part_that_cannot_be_added_is_refused_with_the_remedy(text: str) -> None:
+    with pytest.raises(MisuseError, match="cannot change this text"):
+        acted(text, "add sinks" if "sinks" in text else "add sources")
+
+
 def test_a_part_takes_no_table_of_another_one_with_it() -> None:
     text = "[source]\n[[steps]]\n[[sinks]]\n[steps.kept]\n"
     with pytest.raises(MisuseError, match="cannot change this text"):

@@ -253,10 +253,9 @@ def _added(path: Path, text: str, section: str, number: int) -> str:
         at -= 1  # before the empty lines that separate it from the next one
     new = ["", f"[[{section}]]", *_NEW[section].split("\n")]
     changed = "\n".join([*lines[:at], *new, *lines[at:]])
-    wanted, after = _read(path, text), _read(path, changed)
-    new_part = f"{section}/{number}/"
-    wanted |= {key: one for key, one in after.items() if key.startswith(new_part)}
-    return _checked(path, changed, wanted)
+    given = _read(path, _NEW[section]).items()
+    wanted = {f"{section}/{number}/{key}": one for key, one in given}
+    return _checked(path, changed, _read(path, text) | wanted)
 
 
 def _as_list(path: Path, text: str, body: Mapping[str, Any]) -> str:
