@@ -23,6 +23,7 @@ from tests.ui.pictures import (
     pictures,
 )
 from tests.ui.test_editor import TEXT
+from tests.ui.test_previews import text_of
 
 from streamfactory.transfer.auditing import MADE, Change
 from streamfactory.ui.editing.previewing import Previews
@@ -99,9 +100,11 @@ def looked(client: Browser, place: str) -> str:
 def previewed(client: Browser, world: World) -> str:
     """The address of the page of a preview."""
     csrf = client.csrf(client.get("/edit/"))
-    text = (world.catalogue / "pipelines" / "delays.toml").read_text()
-    form = {"csrf": csrf, "kind": "pipeline", "file": "delays.toml", "text": text}
-    return client.ask("/edit/preview", form).headers["Location"]
+    text = text_of(world).replace('"orders"', '"letters"')
+    form = {"csrf": csrf, "kind": "pipeline", "text": text}
+    page = client.ask("/edit/preview", form)
+    assert page.status == 303, page.text
+    return page.headers["Location"]
 
 
 @pytest.mark.long("a browser visits every page")
