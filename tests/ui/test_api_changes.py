@@ -572,7 +572,7 @@ def test_what_cannot_be_recorded_is_not_done(
         (b'{"place": NaN}', "application/json", 400),
         (b"\xff\xfe", "application/json", 400),
         (b"", "application/json", 400),
-        (b" " * 100_000, "application/json", 413),
+        (b" " * 200_000, "application/json", 413),
     ],
 )
 def test_other_bodies_are_refused(
