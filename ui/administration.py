@@ -37,7 +37,7 @@ from streamfactory.ui.messages import parse_place
 from streamfactory.ui.parameters import Parameter, takes_parameters
 from streamfactory.ui.people import Right
 from streamfactory.ui.rights import Rule, needs, of_stream, the_stream
-from streamfactory.ui.shown import ShownTopic
+from streamfactory.ui.shown import Changed, ShownTopic
 from streamfactory.ui.site import site
 from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.core.guard import masked_errors
@@ -128,7 +128,8 @@ def change_of_topic(
         What is done, its details, and what it depends on.
 
     Raises:
-        MisuseError: misuse; it cannot be done, or the topic is not as it was shown.
+        MisuseError: misuse; it cannot be done.
+        Changed: config; the topic is not as it was shown.
         StreamError: As `in_time`.
     """
     made = _confirmed(asked) if confirmed else None
@@ -196,7 +197,7 @@ def _planned(
         if confirmed is not None:
             if seen != asked.seen:
                 msg = "the topic has changed since it was shown"
-                raise MisuseError(msg, remedy="go back, and look again")
+                raise Changed(msg, remedy="go back, and look again")
             confirmed.perform(admin.config.mask(what), make)
         safe = masked([what, [f"Topic: {admin.topic}", *details]], admin.config.mask)
         return safe[0], safe[1], seen

@@ -30,7 +30,6 @@ from streamfactory.ui.browse import browse
 from streamfactory.ui.changes import change_of, in_time
 from streamfactory.ui.cookies import session_cookie, set_cookie
 from streamfactory.ui.discovery import discovery
-from streamfactory.ui.editing.files import Changed
 from streamfactory.ui.editor import editor
 from streamfactory.ui.mapping import mapping
 from streamfactory.ui.openid.routes import sign_in
@@ -57,6 +56,7 @@ from streamfactory.ui.rights import (
 )
 from streamfactory.ui.running import running
 from streamfactory.ui.sessions import log_in, log_out
+from streamfactory.ui.shown import Changed
 from streamfactory.ui.site import EXTENSION, Site, site
 from streamfactory.wiring.config.catalogue import active_profile
 from streamfactory.wiring.core.defects import InternalError
@@ -67,8 +67,9 @@ if TYPE_CHECKING:
 
     from streamfactory.ui.people import User
 
-MOST_BYTES: Final = 96 * 1024
-"""Of the body of a request: three times a file that is edited, as forms encode it."""
+MOST_BYTES: Final = 168 * 1024
+"""Of the body of a request: a form of parts has a file that is edited twice, as text
+and in its fields, which forms encode in three times as many bytes; and 24 KiB."""
 _REFUSED: Final = (409, 412)
 """Of answers to programs whose change is not made, though it could be asked for."""
 _OPEN: Final = ("log_in", "static", "sign_in.begin", "sign_in.callback")

@@ -29,7 +29,6 @@ from streamfactory.ui.editing.checking import (
 from streamfactory.ui.editing.drafts import KINDS, Remark, draft_of, folder_of
 from streamfactory.ui.editing.files import (
     SUFFIX,
-    Changed,
     Folder,
     check_size,
     plain_lines,
@@ -61,7 +60,7 @@ from streamfactory.ui.editing.texts import new_text, with_values
 from streamfactory.ui.parameters import Parameter, takes_parameters
 from streamfactory.ui.people import STREAMS, Right
 from streamfactory.ui.rights import needs, visible
-from streamfactory.ui.shown import ShownEdit
+from streamfactory.ui.shown import Changed, ShownEdit
 from streamfactory.ui.site import site
 from streamfactory.wiring.config.imports.hop import write_hop
 from streamfactory.wiring.plugins.manager import default_manager
@@ -132,12 +131,13 @@ def index() -> str:
     """The files that can be changed, and forms for new ones."""
     plugins = default_manager()
     infos = plugins.list(BACKENDS)
+    editable = visible(STREAMS, catalogue().names(), Right.EDIT)
     return render_template(
         "edit_index.html",
         folders=[(kind, folder_of(kind), visible_files(kind)) for kind in KINDS],
         types=sorted({info.name for info in infos}),
         placed=types_with_places(),
-        streams=visible(STREAMS, catalogue().names(), Right.VALUES),
+        streams=visible(STREAMS, editable, Right.VALUES),
         undo=visible_undo(),
     )
 

@@ -12,7 +12,6 @@ from streamfactory.ui.editing.checking import refuse_commands
 from streamfactory.ui.editing.drafts import draft_of, folder_of
 from streamfactory.ui.editing.files import SUFFIX, check_size, plain_lines
 from streamfactory.ui.editing.needed import (
-    EDITED,
     PREVIEWED,
     SOME,
     refuse_without_edit,
@@ -35,7 +34,7 @@ previews.before_request(refuse_without_edit)
     Parameter("kind", words=("pipeline",), required=True),
     *map(Parameter, ("file", "digest", "text")),
 )
-@needs(SOME, EDITED, *PREVIEWED)
+@needs(SOME, *PREVIEWED)
 def start() -> Response:
     """Start a preview of a text."""
     text = plain_lines(request.form.get("text", ""))
@@ -61,7 +60,7 @@ def start() -> Response:
 
 @previews.get("/preview")
 @takes_parameters(Parameter("change", required=True))
-@needs(SOME, EDITED, *PREVIEWED)
+@needs(SOME, *PREVIEWED)
 def preview() -> str:
     """The rows of each source and step, or the problems that Spark found."""
     shown = shown_before(request.args["change"], ShownPreview)

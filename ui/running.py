@@ -20,7 +20,7 @@ from streamfactory.ui.parameters import Parameter, takes_parameters
 from streamfactory.ui.people import PIPELINES, Right
 from streamfactory.ui.rights import Rule, Thing, needs
 from streamfactory.ui.runs import AS_CONFIGURED, PACES, Run, Runs, command_of
-from streamfactory.ui.shown import ShownRun
+from streamfactory.ui.shown import Changed, ShownRun
 from streamfactory.ui.site import site
 
 if TYPE_CHECKING:
@@ -78,7 +78,8 @@ def change_of_run(asked: ShownRun, *, confirmed: bool) -> tuple[str, list[str], 
         What is done, its consequences, and what it depends on.
 
     Raises:
-        MisuseError: misuse; it cannot be done, or the run is not as it was shown.
+        MisuseError: misuse; it cannot be done.
+        Changed: config; the run is not as it was shown.
         StreamError: As `in_time`.
     """
     path = facts.find(asked.pipeline, facts.pipelines(site().files))
@@ -87,7 +88,7 @@ def change_of_run(asked: ShownRun, *, confirmed: bool) -> tuple[str, list[str], 
     made = _confirmed(asked, path) if confirmed else None
     if made is not None and seen != asked.seen:
         msg = "the run of the pipeline has changed since it was shown"
-        raise MisuseError(msg, remedy="go back, and look again")
+        raise Changed(msg, remedy="go back, and look again")
     what, details = in_time(lambda: _planned(runs, asked, path, made), made)
     return what, details, seen
 

@@ -6,6 +6,12 @@ import secrets
 from dataclasses import dataclass, field
 from typing import final
 
+from streamfactory.spi import ConfigError
+
+
+class Changed(ConfigError):
+    """What a change replaces is not as it was when the change was shown."""
+
 
 @final
 @dataclass(frozen=True, slots=True)

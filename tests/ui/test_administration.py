@@ -134,7 +134,7 @@ def test_a_topic_that_changed_since_is_left_alone(small: World, person: Person) 
     person.change("delete", "clicks")
     person.change("create", "id bigint")
     status, shown = person.post(change=deletion)
-    assert status == 400
+    assert status == 409
     assert "has changed since it was shown" in shown
     assert bounds(small)
 

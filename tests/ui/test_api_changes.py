@@ -28,7 +28,7 @@ from tests.ui.test_rights import (
 
 from streamfactory.spi import ConnectionFailed
 from streamfactory.transfer.auditing import AuditTrail
-from streamfactory.ui.programs import answers, controls
+from streamfactory.ui.programs import answers, controls, definitions, topics
 from streamfactory.ui.programs.bodies import TOML
 from streamfactory.wiring.controls.states import Controls, JobState, Pause
 from streamfactory.wiring.streams.opening import open_sink
@@ -151,6 +151,29 @@ def test_the_last_change_is_undone(program: Client, world: World) -> None:
     sent = {"If_Match": shown.headers["ETag"]}
     assert send(program, "POST", f"{API}/undo", **sent).status_code == 200
     assert file.read_text() == _DEFINITION
+
+
+def test_another_change_meanwhile_is_not_undone_with_the_rights_for_the_last(
+    program: Client, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(program, "PUT", EDITED, _DEFINITION, If_None_Match="*")
+    asked, other = answers.is_dry, _DEFINITION.replace('"edited"', '"other"', 1)
+
+    def create() -> None:
+        path = f"{API}/streams/other/definition"
+        send(program, "PUT", path, other, If_None_Match="*")
+
+    def after_the_rights() -> bool:
+        monkeypatch.setattr(definitions, "is_dry", asked)
+        theirs = threading.Thread(target=create)  # a request has a context of its own
+        theirs.start()
+        theirs.join()
+        return asked()
+
+    monkeypatch.setattr(definitions, "is_dry", after_the_rights)
+    shown = send(program, "POST", f"{API}/undo?dry_run=true").get_json()
+    assert (world.catalogue / "other.toml").exists()
+    assert shown["what"] == "deleted with its file edited.toml"
 
 
 def test_a_stream_is_shown_as_metadata_of_hop(program: Client, world: World) -> None:
@@ -364,6 +387,26 @@ def test_topics_are_grown_written_truncated_deleted_and_created(
     assert outcomes().count("made") == 5
 
 
+def test_a_topic_that_changes_at_the_same_moment_is_a_conflict(
+    program: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"{CLICKS}/topic"
+    seen = tag(program, path)
+
+    def between(tag: str) -> None:
+        answers.expect(tag)
+        monkeypatch.setattr(topics, "expect", answers.expect)
+        theirs = send(program, "PATCH", path, {"partitions": 3}, If_Match=seen)
+        assert theirs.status_code == 200
+
+    monkeypatch.setattr(topics, "expect", between)
+    found = send(program, "PATCH", path, {"partitions": 4}, If_Match=seen)
+    assert found.status_code == 409, found.get_json()
+    assert "has changed since it was shown" in found.get_json()["detail"]
+    assert send(program, "GET", path).get_json()["partitions"] == 3
+    assert outcomes().count("made") == 1
+
+
 def test_letters_are_replayed_by_a_job(program: Client, world: World) -> None:
     world.letters({"one": b"first"})
     good = Topic(world.folder / "topics", "good")
@@ -529,7 +572,7 @@ def test_what_cannot_be_recorded_is_not_done(
         (b'{"place": NaN}', "application/json", 400),
         (b"\xff\xfe", "application/json", 400),
         (b"", "application/json", 400),
-        (b" " * 100_000, "application/json", 413),
+        (b" " * 200_000, "application/json", 413),
     ],
 )
 def test_other_bodies_are_refused(

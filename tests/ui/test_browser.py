@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,8 +23,10 @@ from tests.ui.pictures import (
     pictures,
 )
 from tests.ui.test_editor import TEXT
+from tests.ui.test_previews import text_of
 
 from streamfactory.transfer.auditing import MADE, Change
+from streamfactory.ui.editing.previewing import Previews
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -93,6 +97,16 @@ def looked(client: Browser, place: str) -> str:
     return client.ask("/edit/look", form).headers["Location"]
 
 
+def previewed(client: Browser, world: World) -> str:
+    """The address of the page of a preview."""
+    csrf = client.csrf(client.get("/edit/"))
+    text = text_of(world).replace('"orders"', '"letters"')
+    form = {"csrf": csrf, "kind": "pipeline", "text": text}
+    page = client.ask("/edit/preview", form)
+    assert page.status == 303, page.text
+    return page.headers["Location"]
+
+
 @pytest.mark.long("a browser visits every page")
 def test_pages_are_quiet_and_fit_a_phone(
     world: World, serve: Serve, window: Chromium
@@ -124,9 +138,13 @@ def test_pages_are_quiet_and_fit_a_phone(
 
 @pytest.mark.long("a browser visits every page, and axe-core checks it")
 def test_axe_finds_nothing_and_pages_fit_any_width(
-    world: World, serve: Serve, window: Chromium
+    world: World, serve: Serve, window: Chromium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(world)
+    output = world.folder / "printed"
+    print_it = f"import pathlib; print(pathlib.Path({str(output)!r}).read_text())"
+    stand_in = (sys.executable, "-c", print_it)
+    monkeypatch.setattr(Previews.__init__, "__defaults__", (stand_in,))
     (world.folder / "rows.csv").write_text(f"id,{'wide' * 60}\n1,{SCRIPT}\n")
     change = Change("anna", SCRIPT, "edit", "stream", "wide" * 60, "old\nline", SCRIPT)
     with recorded(world) as trail:
@@ -139,10 +157,8 @@ def test_axe_finds_nothing_and_pages_fit_any_width(
     for name, value in client.cookies.items():
         window.call("Network.setCookie", name=name, value=value, url=base)
     problems = []
-    others = ("/audit", "/actions/topic?stream=clicks", "/actions/jobs")
-    places = (str(world.folder / "topics"), "nowhere", str(world.folder))
-    found = [looked(client, one) for one in places]
-    for path in (*PAGES, *EDITED, *others, *found):
+
+    def check(path: str) -> None:
         client.get(path)
         for width, scheme in ((420, "light"), (1600, "dark")):
             window.resize(width, 900)
@@ -151,6 +167,22 @@ def test_axe_finds_nothing_and_pages_fit_any_width(
             wrong = violations(window)
             if wrong or window.width() > width:
                 problems.append((path, width, window.width(), wrong))
+
+    for path in (*PAGES, *EDITED, "/audit", "/actions/jobs"):
+        check(path)
+    check("/actions/topic?stream=clicks")
+    for place in (str(world.folder / "topics"), "nowhere", str(world.folder)):
+        check(looked(client, place))
+    remark = {"key": "sql", "what": "wide" * 60, "origin": "x.toml:1"}
+    rows = [{"wide" * 60: SCRIPT, "b": "x" * 5000}]
+    documents: tuple[object, ...] = (
+        {"ids": [{"id": "wide" * 60, "rows": rows}, {"id": "b", "rows": []}]},
+        {"what": "1 problem", "problems": [remark]},
+        "no object",
+    )
+    for document in documents:
+        output.write_text(json.dumps(document))
+        check(previewed(client, world))
     assert problems == []
 
 

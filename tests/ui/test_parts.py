@@ -12,6 +12,7 @@ from tests.ui.conftest import SCRIPT, World
 from tests.ui.test_editor import Editor, fields_of, person
 
 from streamfactory.spi import MisuseError
+from streamfactory.ui.editing.files import MOST_BYTES
 from streamfactory.ui.editing.parts import MOST_PARTS, parts_of, with_parts
 
 __all__ = ["person"]
@@ -140,6 +141,12 @@ def test_texts_that_a_list_cannot_change_are_left_alone(text: str) -> None:
         )
 
 
+@pytest.mark.parametrize("text", ['sinks = [{stream = "a"}]\n', 'source.stream="a"\n'])
+def test_a_part_that_cannot_be_added_is_refused_with_the_remedy(text: str) -> None:
+    with pytest.raises(MisuseError, match="cannot change this text"):
+        acted(text, "add sinks" if "sinks" in text else "add sources")
+
+
 def test_a_part_takes_no_table_of_another_one_with_it() -> None:
     text = "[source]\n[[steps]]\n[[sinks]]\n[steps.kept]\n"
     with pytest.raises(MisuseError, match="cannot change this text"):
@@ -182,6 +189,27 @@ def test_a_pipeline_is_made_of_parts_without_its_text(
     assert 'aria-label="Pipeline"' in picture
     assert picture.count('class="link"') == 3  # clicks, input, big, orders
     assert 'aria-label="Remove: Step 1: big"' in page
+
+
+def test_the_parts_of_the_largest_file_fit_a_form_in_any_script(
+    person: Editor, small: World
+) -> None:
+    text = TEXT.replace("-- [[steps]]", "-- " + "ж" * ((MOST_BYTES - len(TEXT)) // 2))
+    folder = small.folder / "configs" / "pipelines"
+    folder.mkdir()
+    (folder / "daily.toml").write_text(text, "utf-8")
+    page = person.get("/edit/file", kind="pipeline", file="daily.toml")
+    form = opened(page)
+    assert sum("ж" * 1000 in one for one in form.values()) == 2
+    status, page = person.post("/edit/parts", form | {"do": "down steps 0"})
+    assert status == 200
+    assert "Step 2: first" in page
+
+
+def test_spaces_of_a_value_are_kept_where_it_is_not_changed() -> None:
+    text = TEXT.replace('"select id from first"', '" select id from first "')
+    fields = {"part steps 1 sql": "select id from first", "part steps 1 id": "second"}
+    assert acted(text, "", **fields) == text
 
 
 def test_hostile_parts_are_escaped(person: Editor) -> None:

@@ -261,7 +261,7 @@ def test_what_cannot_be_done_is_refused_before_it_is_shown(
     key = plan(person, "start")
     assert post(person, change=plan(person, "start"))[0] == 303
     status, shown = post(person, change=key)
-    assert (status, "has changed since it was shown" in shown) == (400, True)
+    assert (status, "has changed since it was shown" in shown) == (409, True)
     assert post(person, kind="start", pipeline="delays")[0] == 400
     runs.close()
     file.write_text(file.read_text().replace("clicks", "nothing"))

@@ -12,7 +12,8 @@ from tests.ui.conftest import TOKEN
 from tests.ui.test_access import confirmation
 
 from streamfactory.spi import ConnectionFailed
-from streamfactory.ui import actions, streams
+from streamfactory.ui import actions
+from streamfactory.wiring.reading import opened
 from streamfactory.wiring.reading.source import Source
 from streamfactory.wiring.streams.opening import open_sink
 
@@ -126,7 +127,7 @@ def test_no_error_of_a_look_up_or_a_job_shows_a_secret(
             else Source(configured, **more)
         )
 
-    monkeypatch.setattr(streams, "Source", source_of)
+    monkeypatch.setattr(opened, "Source", source_of)
     browser = serve(token=TOKEN)
     browser.log_in()
     page = browser.get("/dead-letters", stream="letters")

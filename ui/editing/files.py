@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from streamfactory.spi import ConfigError, MisuseError, UnknownStream
+from streamfactory.ui.shown import Changed
 from streamfactory.wiring.config.files import name_problem
 from streamfactory.wiring.core.durable import (
     create_file,
@@ -48,10 +49,6 @@ class Content:
     newline: str = "\n"
     mode: int = 0o644
     """Permissions."""
-
-
-class Changed(ConfigError):
-    """A file is not as it was when the change of it was shown."""
 
 
 @dataclass(frozen=True, slots=True)

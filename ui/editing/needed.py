@@ -60,9 +60,6 @@ def visible_undo() -> ShownEdit | None:
 
 def _of_text() -> Iterator[Thing]:
     """The definition of the request: as its file has it, and as its text has it."""
-    if request.endpoint == "previews.preview":
-        shown = shown_before(request.args.get("change", ""), ShownPreview)
-        return _things("pipeline", _names("pipeline", shown.file, shown.text))
     values = request.form if request.method == "POST" else request.args
     kind, file = kind_of(values), values.get("file", "")
     names = (
@@ -153,8 +150,11 @@ def _read_by_preview() -> Iterator[Thing]:
     return map(the_stream, read)
 
 
-def _run_by_preview() -> Iterator[Thing]:
-    return _things("pipeline", _names("pipeline", *_previewed()))
+def _of_preview() -> Iterator[Thing]:
+    """The pipeline that is previewed: as its file has it, and as its text has it."""
+    file, text = _previewed()
+    saved = _of_file("pipeline", file) if file else set()
+    return _things("pipeline", saved | _names("pipeline", file, text))
 
 
 def _shown() -> ShownEdit:
@@ -201,6 +201,7 @@ PLACED: Final = (
 )
 """For a stream that is begun at a place: its first rows are shown."""
 PREVIEWED: Final = (
+    Rule(Right.EDIT, _DEFINITION, _of_preview),
     Rule(Right.VALUES, "the streams that the pipeline reads", _read_by_preview),
-    Rule(Right.OPERATE, "the pipeline, whose steps are evaluated", _run_by_preview),
+    Rule(Right.OPERATE, "the pipeline, whose steps are evaluated", _of_preview),
 )

@@ -25,6 +25,7 @@ from streamfactory.spark.pipelines.options import (
     TABLE_OPTIONS,
 )
 from streamfactory.spi import ConfigError, MisuseError
+from streamfactory.ui.editing.files import plain_lines
 from streamfactory.ui.editing.texts import check_cost, set_value
 from streamfactory.wiring.config.documents import Document, read_toml
 from streamfactory.wiring.options.shared import by_spelling
@@ -177,7 +178,8 @@ def _filled(
         for list_ in parts.values()
         for one in list_
         for field in one.fields
-        if (given := _plain_lines(form.get(field.name, field.value))) != field.value
+        if (given := _trimmed(form.get(field.name, field.value)))
+        != _trimmed(field.value)  # spaces of the file are not a change of it
     }
     if not changes:
         return text
@@ -209,7 +211,7 @@ def _acted(
         msg = f"{action[:80]!r} is no change of a list"
         raise MisuseError(msg, remedy="use the buttons of the page")
     if verb == "add":
-        return _added(path, text, section)
+        return _added(path, text, section, len(parts[section]))
     found = [one for one in parts[section] if str(one.number) == number]
     if not found or verb not in (*_MOVES, "remove"):
         msg = f"{action[:80]!r} is of a part that the text has not"
@@ -237,8 +239,8 @@ def _acted(
     return _same(path, changed, wanted)
 
 
-def _added(path: Path, text: str, section: str) -> str:
-    """The text with another part at the end of its list."""
+def _added(path: Path, text: str, section: str, number: int) -> str:
+    """The text with another part at the end of its list, which has a number of them."""
     body = read_toml(Document(path, text))
     if section == "sources" and _SINGLE in body:
         text = _as_list(path, text, body)
@@ -251,12 +253,9 @@ def _added(path: Path, text: str, section: str) -> str:
         at -= 1  # before the empty lines that separate it from the next one
     new = ["", f"[[{section}]]", *_NEW[section].split("\n")]
     changed = "\n".join([*lines[:at], *new, *lines[at:]])
-    wanted, after = _read(path, text), _read(path, changed)
-    number = len(body.get(section, ())) if section in body else int(_SINGLE in body)
-    number = number if section == "sources" or section in body else 0
-    new_part = f"{section}/{number}/"
-    wanted |= {key: one for key, one in after.items() if key.startswith(new_part)}
-    return _checked(path, changed, wanted)
+    given = _read(path, _NEW[section]).items()
+    wanted = {f"{section}/{number}/{key}": one for key, one in given}
+    return _checked(path, changed, _read(path, text) | wanted)
 
 
 def _as_list(path: Path, text: str, body: Mapping[str, Any]) -> str:
@@ -355,9 +354,9 @@ def _item(value: str) -> Any:
     return tomlkit.string(value, multiline=True) if "\n" in value else value
 
 
-def _plain_lines(text: str) -> str:
+def _trimmed(text: str) -> str:
     """A value as a file has it; a text of one line without spaces around it."""
-    text = text.replace("\r\n", "\n")
+    text = plain_lines(text)
     return text if "\n" in text else text.strip()
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flask import Blueprint, Response, abort, g, request
 
-from streamfactory.spi import PositionRefused
 from streamfactory.ui.catalogue import catalogue
 from streamfactory.ui.changes import Confirmed, change_of, in_time
 from streamfactory.ui.openapi import answers, takes_condition
@@ -27,6 +26,7 @@ from streamfactory.ui.programs.answers import (
 )
 from streamfactory.ui.programs.bodies import Field, body, takes_body
 from streamfactory.ui.rights import Rule, needs, of_pipeline, of_stream, the_stream
+from streamfactory.ui.shown import Changed
 from streamfactory.ui.site import site
 from streamfactory.wiring.controls.states import (
     Controls,
@@ -198,7 +198,7 @@ def _store(job: str, store: Controls, before: JobState, after: JobState) -> None
     def update(now: JobState) -> JobState:
         if now != before:
             msg = f"the state of {job} has changed meanwhile"
-            raise PositionRefused(msg, remedy="ask for it again")
+            raise Changed(msg, remedy="ask for it again")
         return after
 
     in_time(

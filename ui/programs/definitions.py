@@ -173,8 +173,10 @@ def delete_definition(kind: str, name: str) -> Response:
 
 
 def _last() -> ShownEdit:
-    """What undoes the last change."""
-    found = site().edits.undo
+    """What undoes the last change: looked up once, for its rights and for it."""
+    if "edit" not in g:
+        g.edit = site().edits.undo
+    found: ShownEdit | None = g.edit
     if found is None:
         abort(404, "Nothing was changed since the server started.")
     return found
