@@ -124,6 +124,11 @@ def _pattern(name: str, value: Value) -> str:
         )
         what += "such as [0-9a-f] or [^@], and repetitions + and {2} are alike"
         raise refused(what, value.line)
+    try:
+        re.compile(found)
+    except re.error as error:
+        what = f"{name} with the pattern {found!r}: {error}"
+        raise refused(what, value.line, "correct the pattern") from None
     return found
 
 

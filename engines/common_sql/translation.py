@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Final, final
@@ -58,6 +59,12 @@ _COMPARED: Final = {
     ">=": ">=",
     "<=>": "is not distinct from",
 }
+_TIMESTAMP: Final = re.compile(
+    r"\d{4}-\d\d-\d\d"
+    r"(?:[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:\d\d)?)?",
+    re.ASCII,
+)
+"""Of the forms that Python reads, those that Spark does."""
 _FAILING: Final = frozenset({"+", "-", "*", "/", "%", "negative"})
 
 
@@ -268,14 +275,17 @@ def _time(node: Literal) -> Value:
             if date.fromisoformat(given).isoformat() != given:
                 raise ValueError
             return Value(converted(text(given), DATE), DATE, node.line)
+        if not _TIMESTAMP.fullmatch(given):
+            raise ValueError
         at_time = datetime.fromisoformat(given)
         if at_time.tzinfo is None:
             what = "a timestamp without a time zone depends on that of the session"
             raise refused(what, node.line, "write timestamp '2026-01-01 00:00:00Z'")
-        micros = at_time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    except ValueError:
+        micros = at_time.astimezone(UTC).isoformat(timespec="microseconds")
+    except (ValueError, OverflowError):
         what = f"{given!r} is no {node.kind}"
-        raise refused(what, node.line, "write date '2026-01-01'") from None
+        example = "2026-01-01" if node.kind == "date" else "2026-01-01 00:00:00Z"
+        raise refused(what, node.line, f"write {node.kind} '{example}'") from None
     return Value(
         f"arrow_cast('{micros}', 'Timestamp(Microsecond, Some(\"UTC\"))')",
         TIMESTAMP,

@@ -335,6 +335,7 @@ SCHEMA: Final = pa.schema(
         ("f", pa.float32()),
         ("at", pa.timestamp("us", "UTC")),
         ("where", pa.string()),
+        ("wide", pa.decimal128(38, 0)),
     ]
 )
 
@@ -402,6 +403,22 @@ SCHEMA: Final = pa.schema(
         ("select id from input tablesample (1 rows)", "'tablesample'"),
         ("select interval 1 day as y from input", "is expected"),
         ("select where from input", "is expected"),
+        ("select 1_000 from input", "'1' is not supported"),
+        (
+            "select timestamp '0001-01-01 00:00:00+01:00' as y from input",
+            "no timestamp",
+        ),
+        ("select timestamp '2024-W01-1T00:00:00Z' as y from input", "no timestamp"),
+        ("select name rlike '[z-a]' as y from input", "bad character range"),
+        ("select name rlike 'a{5,2}' as y from input", "min repeat greater"),
+        (f"select {'id / (' * 25}1{')' * 25} as y from input", "too long"),
+        (f"select id{' / 2' * 25} as y from input", "too long"),
+        (
+            f"select {'cast(cast(' * 9}name{' as int) as string)' * 9} as y from a",
+            "too long",
+        ),
+        (f"select {'(id / 1 > 0 and ' * 25}true{')' * 25} as y from input", "too long"),
+        ("select wide > amount as y from input", "decimal128(38, 0) and double"),
     ],
 )
 def test_what_is_not_in_the_common_part_is_refused(sql: str, cause: str) -> None:
@@ -419,6 +436,8 @@ def test_a_condition_may_have_many_parts_up_to_a_number() -> None:
 
     assert planned(200).schema.names == ["id"]
     with pytest.raises(MisuseError, match="more than 1000 operators"):
+        planned(2_000)
+    with pytest.raises(MisuseError, match="too long"):
         planned(20_000)
 
 
@@ -445,7 +464,7 @@ def test_all_columns_but_some() -> None:
         parse("select * except (NAME, `where`) from input"), SCHEMA, "rows"
     )
     names = RowQuery(SCHEMA, sql=found).schema.names
-    assert names == ["id", "amount", "price", "f", "at"]
+    assert names == ["id", "amount", "price", "f", "at", "wide"]
 
 
 def test_quotes_do_not_leave_a_text() -> None:
