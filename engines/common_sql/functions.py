@@ -76,10 +76,10 @@ def _plain(name: str, form: str, count: int = 1, kind: object = TEXT) -> Transla
 
 
 def _number(name: str, value: Value, least: int) -> int:
-    """A literal integer of at least a number."""
+    """A literal integer of at least a number, and within an int."""
     whole = value.literal is not None and is_integer(value.type)
-    if not whole or int(str(value.literal)) < least:
-        what = f"{name} with other than a literal number from {least} on"
+    if not whole or not least <= int(str(value.literal)) < 2**31:
+        what = f"{name} with other than a literal int from {least} on"
         raise refused(what, value.line)
     return int(str(value.literal))
 

@@ -65,6 +65,8 @@ _TIMESTAMP: Final = re.compile(
     re.ASCII,
 )
 """Of the forms that Python reads, those that Spark does."""
+_DIGITS: Final = 38
+"""The most of a decimal in Spark."""
 _FAILING: Final = frozenset({"+", "-", "*", "/", "%", "negative"})
 
 
@@ -255,9 +257,10 @@ def _literal(node: Literal) -> Value:
         return Value(given, BOOLEAN, line)
     if kind == "null":
         return Value("null", NULL, line)
-    if kind in ("double", "decimal"):
-        found = converted(text(given), DOUBLE)
-        return Value(found, DOUBLE if kind == "double" else DECIMAL, line)
+    if kind == "double":
+        return Value(converted(text(given), DOUBLE), DOUBLE, line)
+    if kind == "decimal":
+        return _decimal(given, line)
     if kind in ("date", "timestamp"):
         return _time(node)
     number = int(given)
@@ -266,6 +269,15 @@ def _literal(node: Literal) -> Value:
         msg = f"the number {given} is no bigint"
         raise refused(msg, line)
     return Value(converted(text(str(number)), wide), wide, line, str(number))
+
+
+def _decimal(given: str, line: int) -> Value:
+    digits = given.strip("-.").replace(".", "")
+    if len(digits) > _DIGITS:
+        msg = f"the number {given} has more than {_DIGITS} digits"
+        raise refused(msg, line, f"write it as a double: {given}e0")
+    signed = given if digits.strip("0") else "0"  # a decimal has no negative zero
+    return Value(converted(text(signed), DOUBLE), DECIMAL, line)
 
 
 def _time(node: Literal) -> Value:

@@ -144,7 +144,14 @@ EXPRESSIONS: Final = (
     *("not (s is null or s = '' or cast(s as int) > 7)", "if(d2 = 0, d, d / d2)"),
     *("coalesce(l2 = 0 or l % l2 = 1, false)", "case when l2 <> 0 then l / l2 end"),
     *("l + i2 > 0", "-l = 7", "cast(l as int) > 7", "try_cast(l as tinyint) = 1"),
-    *("cast(1.5 as float)", "cast(null as string)", "try_cast(b as tinyint)"),
+    *(
+        "cast(1.5 as float)",
+        "d * -0.0",
+        "cast(-0.0 as double)",
+        "d * -0.0d",
+        "cast(null as string)",
+        "try_cast(b as tinyint)",
+    ),
 )
 
 
@@ -385,7 +392,7 @@ SCHEMA: Final = pa.schema(
         ("select regexp_replace(name, '.*', 'x') as y from input", "the pattern"),
         ("select regexp_replace(name, '[a-z]+', '$0') as y from input", "without $"),
         ("select substring(name, 0, 2) as y from input", "from 1 on"),
-        ("select left(name, id) as y from input", "a literal number"),
+        ("select left(name, id) as y from input", "a literal int"),
         ("select replace(name, '', 'x') as y from input", "not empty"),
         ("select sha2(name, 255) as y from input", "255 bits"),
         ("select amount % 2 as y from input", "'%' of floating"),
@@ -403,6 +410,8 @@ SCHEMA: Final = pa.schema(
         ("select id from input tablesample (1 rows)", "'tablesample'"),
         ("select interval 1 day as y from input", "is expected"),
         ("select where from input", "is expected"),
+        ("select substring(name, 2147483648) as y from input", "a literal int"),
+        (f"select amount > 1.{'0' * 38} as y from input", "more than 38 digits"),
         ("select 1_000 from input", "'1' is not supported"),
         (
             "select timestamp '0001-01-01 00:00:00+01:00' as y from input",

@@ -250,6 +250,22 @@ def test_two_pipelines_run_side_by_side_and_one_may_fail(folder: Works) -> None:
     assert ids(works, "words") == [*range(20)]
 
 
+def test_a_defect_ends_one_pipeline_with_its_cause(folder: Works) -> None:
+    filled(folder)
+    paths = [
+        folder.pipeline(STEPS + SINKS, name, engine="datafusion")
+        for name in ("first", "second")
+    ]
+
+    def report(batch: Batch) -> None:
+        if batch.pipeline == "second":
+            msg = "no room for it"
+            raise ValueError(msg)
+
+    first, second = run_rowwise(paths, Overrides(), threading.Event(), report)
+    assert (first.failure, second.failure) == (None, "ValueError: no room for it")
+
+
 def test_a_checkpoint_of_another_engine_is_refused(folder: Works) -> None:
     filled(folder)
     path = made(folder)
