@@ -298,11 +298,7 @@ def _time(node: Literal) -> Value:
         what = f"{given!r} is no {node.kind}"
         example = "2026-01-01" if node.kind == "date" else "2026-01-01 00:00:00Z"
         raise refused(what, node.line, f"write {node.kind} '{example}'") from None
-    return Value(
-        f"arrow_cast('{micros}', 'Timestamp(Microsecond, Some(\"UTC\"))')",
-        TIMESTAMP,
-        node.line,
-    )
+    return Value(converted(text(micros), TIMESTAMP), TIMESTAMP, node.line)
 
 
 def _comparable(values: list[Value], line: int) -> pa.DataType:

@@ -97,6 +97,8 @@ def is_float(kind: pa.DataType) -> bool:
 
 def converted(sql: str, kind: pa.DataType, *, safe: bool = False) -> str:
     """A cast of DataFusion."""
+    if kind == TIMESTAMP:  # DataFusion's own has nanoseconds and no time zone
+        return f"arrow_cast({sql}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
     word = "try_cast" if safe else "cast"
     return f"{word}({sql} as {_SQL.get(kind, NAMES.get(kind))})"
 

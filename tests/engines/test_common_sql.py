@@ -146,6 +146,8 @@ EXPRESSIONS: Final = (
     *("l + i2 > 0", "-l = 7", "cast(l as int) > 7", "try_cast(l as tinyint) = 1"),
     *(
         "cast(1.5 as float)",
+        "if(b, at, null)",
+        "nvl(timestamp '0099-01-01 00:00:00Z', null)",
         "d * -0.0",
         "cast(-0.0 as double)",
         "d * -0.0d",

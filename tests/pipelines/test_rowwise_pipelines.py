@@ -21,7 +21,7 @@ from streamfactory.spark.pipelines.overriding import Overrides
 from streamfactory.spark.pipelines.rowwise.ends import open_backfill, skipped_by
 from streamfactory.spark.pipelines.rowwise.running import RowRun, run_rowwise
 from streamfactory.spark.targets import target_lags
-from streamfactory.spi import ConfigError, MisuseError
+from streamfactory.spi import ConfigError, MisuseError, PositionRefused
 from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.controls.states import Controls, Pause, pipeline_job
 from streamfactory.wiring.writing.committer import Committer
@@ -293,6 +293,22 @@ def test_a_changed_identity_is_refused(folder: Works) -> None:
     with pytest.raises(ConfigError, match="is missing"):
         run(folder, path)
     assert ids(folder, "words") == [*range(20)]
+
+
+def test_another_first_sink_is_refused(folder: Works) -> None:
+    topic, path = filled(folder), made(folder)
+    run(folder, path)
+    put(topic, range(20, 30))
+    added = '[[sinks]]\nstream = "bad"\nfrom = "words"\n'
+    for sinks in (added + SINKS, '[[sinks]]\nstream = "even"\n' + added):
+        path = made(folder, STEPS + sinks)
+        with pytest.raises(ConfigError, match="the sink 'words' has the position"):
+            run(folder, path)
+        with pytest.raises(PositionRefused, match="make 'words' the first sink"):
+            open_backfill(path)
+    assert run(folder, made(folder, STEPS + SINKS + added)).rows == 10
+    assert ids(folder, "words") == [*range(30)]
+    assert ids(folder, "bad") == [*range(20, 30)]
 
 
 def test_two_runs_at_once_are_refused(folder: Works) -> None:

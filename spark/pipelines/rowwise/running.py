@@ -110,7 +110,7 @@ class RowRun:
         source = open_source(load(definition.with_overrides(start), "read"), aside=True)
         stack.callback(source.close)
         ends = Ends.open(self.draft, source, stack)
-        own = identity(generation)
+        own = identity(generation, pipeline.sinks[0].name)
         self._copy = ends.copy(
             own,
             self._read,
