@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.engines.common_sql.casts import cast
 from streamfactory.engines.common_sql.functions import FUNCTIONS
-from streamfactory.engines.common_sql.grammar import (
+from streamfactory.engines.common_sql.grammar import Parser
+from streamfactory.engines.common_sql.nodes import (
     Call,
     Case,
     Cast,
     Literal,
     Name,
     Operation,
-    Parser,
 )
 from streamfactory.engines.common_sql.tokens import refused
 from streamfactory.engines.common_sql.values import (
@@ -46,7 +46,7 @@ from streamfactory.wiring.core.nearest import nearest
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streamfactory.engines.common_sql.grammar import Item, Node, Query
+    from streamfactory.engines.common_sql.nodes import Item, Node, Query
 
 _COMPARED: Final = {
     "=": "=",
