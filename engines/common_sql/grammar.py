@@ -171,8 +171,9 @@ class Parser:
         if self._accept("between"):
             low = self._sum()
             self._expect("and")
-            both = (left, low, self._sum())
-            return Operation(line, "between", both)
+            least = Operation(line, ">=", (left, low))
+            most = Operation(line, "<=", (left, self._sum()))
+            return Operation(line, "and", (least, most))
         if self._accept("in"):
             self._expect("(")
             found = [left, self._sum()]

@@ -202,10 +202,6 @@ class _Scope:
             return Value(f"({values[0].sql} is null)", BOOLEAN, line)
         if name in ("is true", "is false"):
             return Value(f"({self.condition(node.operands[0])} {name})", BOOLEAN, line)
-        if name == "between":
-            kind = _comparable(values, line)
-            one, low, high = (ordered(value, kind) for value in values)
-            return Value(f"({one} >= {low} and {one} <= {high})", BOOLEAN, line)
         if name == "in":
             kind = _comparable(values, line)
             first, *others = (ordered(value, kind) for value in values)

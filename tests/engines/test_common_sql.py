@@ -298,6 +298,7 @@ def test_some_expressions_have_the_values_of_spark(odd: SparkSession) -> None:
         "if(l2 = 0, null, 7 / l2)",
         "s rlike '^[0-9]{2}' and length(s) = 2 and cast(s as int) > 7",
         "coalesce(l = 7 and l + 1 = 8, false)",
+        "-1 between 0 and l + 1",
     ],
 )
 def test_what_a_condition_leaves_out_does_not_fail(sql: str) -> None:
