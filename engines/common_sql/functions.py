@@ -76,10 +76,10 @@ def _plain(name: str, form: str, count: int = 1, kind: object = TEXT) -> Transla
 
 
 def _number(name: str, value: Value, least: int) -> int:
-    """A literal integer of at least a number."""
+    """A literal integer of at least a number, and within an int."""
     whole = value.literal is not None and is_integer(value.type)
-    if not whole or int(str(value.literal)) < least:
-        what = f"{name} with other than a literal number from {least} on"
+    if not whole or not least <= int(str(value.literal)) < 2**31:
+        what = f"{name} with other than a literal int from {least} on"
         raise refused(what, value.line)
     return int(str(value.literal))
 
@@ -124,6 +124,11 @@ def _pattern(name: str, value: Value) -> str:
         )
         what += "such as [0-9a-f] or [^@], and repetitions + and {2} are alike"
         raise refused(what, value.line)
+    try:
+        re.compile(found)
+    except re.error as error:
+        what = f"{name} with the pattern {found!r}: {error}"
+        raise refused(what, value.line, "correct the pattern") from None
     return found
 
 

@@ -1,4 +1,4 @@
-"""The grammar: what a query is made of, and its parser."""
+"""The parser of queries: what it does not know is refused."""
 
 from __future__ import annotations
 
@@ -6,6 +6,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.engines.common_sql.functions import FUNCTIONS
+from streamfactory.engines.common_sql.nodes import (
+    Call,
+    Case,
+    Cast,
+    Item,
+    Literal,
+    Name,
+    Node,
+    Operation,
+    Query,
+)
 from streamfactory.engines.common_sql.tokens import REMEDY, Token, refused, tokens
 from streamfactory.wiring.core.nearest import nearest
 
@@ -26,88 +37,6 @@ _NOT_NAMES: Final = _KEYWORDS - {"left", "right"}
 _COMPARISONS: Final = frozenset({"=", "==", "<>", "!=", "<", "<=", ">", ">=", "<=>"})
 _DEEPEST: Final = 30
 """Levels of an expression. DataFusion's form of each has several brackets."""
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A part of an expression."""
-
-    line: int
-
-
-@dataclass(frozen=True, slots=True)
-class Name(Node):
-    """A column."""
-
-    name: str
-    of: str | None = None
-    """The id or alias before its dot."""
-
-
-@dataclass(frozen=True, slots=True)
-class Literal(Node):
-    """A value."""
-
-    kind: str
-    """``int``, ``bigint``, ``decimal``, ``double``, ``text``, ``bool``, ``null``,
-    ``date`` or ``timestamp``."""
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Operation(Node):
-    """An operator with its operands: a sign, or words such as ``is null``."""
-
-    name: str
-    operands: tuple[Node, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Cast(Node):
-    """A conversion."""
-
-    value: Node
-    to: str
-    safe: bool
-    """Whether it is ``try_cast``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Case(Node):
-    """Branches: conditions with their values, and the value without any."""
-
-    branches: tuple[tuple[Node, Node], ...]
-    otherwise: Node | None
-
-
-@dataclass(frozen=True, slots=True)
-class Call(Node):
-    """A function with its arguments."""
-
-    name: str
-    arguments: tuple[Node, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """A column of the result; all of the table's, but some, without an expression."""
-
-    line: int
-    value: Node | None
-    name: str | None = None
-    without: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """A query over one table."""
-
-    items: tuple[Item, ...]
-    table: str
-    alias: str | None
-    where: Node | None
-    line: int
-    """Of the table."""
 
 
 @final
@@ -242,8 +171,9 @@ class Parser:
         if self._accept("between"):
             low = self._sum()
             self._expect("and")
-            both = (left, low, self._sum())
-            return Operation(line, "between", both)
+            least = Operation(line, ">=", (left, low))
+            most = Operation(line, "<=", (left, self._sum()))
+            return Operation(line, "and", (least, most))
         if self._accept("in"):
             self._expect("(")
             found = [left, self._sum()]

@@ -15,7 +15,7 @@ REMEDY: Final = (
 _TOKEN: Final = re.compile(
     r"""
       (?P<space>\s+|--[^\n]*)
-    | (?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?:[A-Za-z]+)?)
+    | (?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?:[A-Za-z]+)?)(?!\w)
     | (?P<word>[A-Za-z_][A-Za-z0-9_]*)
     | (?P<quoted>`(?:[^`])+`)
     | (?P<text>'[^'\\]*'(?!')|"[^"\\]*"(?!"))

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.engines.common_sql.casts import cast
 from streamfactory.engines.common_sql.functions import FUNCTIONS
-from streamfactory.engines.common_sql.grammar import (
+from streamfactory.engines.common_sql.grammar import Parser
+from streamfactory.engines.common_sql.nodes import (
     Call,
     Case,
     Cast,
     Literal,
     Name,
     Operation,
-    Parser,
 )
 from streamfactory.engines.common_sql.tokens import refused
 from streamfactory.engines.common_sql.values import (
@@ -45,7 +46,7 @@ from streamfactory.wiring.core.nearest import nearest
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streamfactory.engines.common_sql.grammar import Item, Node, Query
+    from streamfactory.engines.common_sql.nodes import Item, Node, Query
 
 _COMPARED: Final = {
     "=": "=",
@@ -58,6 +59,14 @@ _COMPARED: Final = {
     ">=": ">=",
     "<=>": "is not distinct from",
 }
+_TIMESTAMP: Final = re.compile(
+    r"\d{4}-\d\d-\d\d"
+    r"(?:[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:\d\d)?)?",
+    re.ASCII,
+)
+"""Of the forms that Python reads, those that Spark does."""
+_DIGITS: Final = 38
+"""The most of a decimal in Spark."""
 _FAILING: Final = frozenset({"+", "-", "*", "/", "%", "negative"})
 
 
@@ -193,10 +202,6 @@ class _Scope:
             return Value(f"({values[0].sql} is null)", BOOLEAN, line)
         if name in ("is true", "is false"):
             return Value(f"({self.condition(node.operands[0])} {name})", BOOLEAN, line)
-        if name == "between":
-            kind = _comparable(values, line)
-            one, low, high = (ordered(value, kind) for value in values)
-            return Value(f"({one} >= {low} and {one} <= {high})", BOOLEAN, line)
         if name == "in":
             kind = _comparable(values, line)
             first, *others = (ordered(value, kind) for value in values)
@@ -248,9 +253,10 @@ def _literal(node: Literal) -> Value:
         return Value(given, BOOLEAN, line)
     if kind == "null":
         return Value("null", NULL, line)
-    if kind in ("double", "decimal"):
-        found = converted(text(given), DOUBLE)
-        return Value(found, DOUBLE if kind == "double" else DECIMAL, line)
+    if kind == "double":
+        return Value(converted(text(given), DOUBLE), DOUBLE, line)
+    if kind == "decimal":
+        return _decimal(given, line)
     if kind in ("date", "timestamp"):
         return _time(node)
     number = int(given)
@@ -261,6 +267,15 @@ def _literal(node: Literal) -> Value:
     return Value(converted(text(str(number)), wide), wide, line, str(number))
 
 
+def _decimal(given: str, line: int) -> Value:
+    digits = given.strip("-.").replace(".", "")
+    if len(digits) > _DIGITS:
+        msg = f"the number {given} has more than {_DIGITS} digits"
+        raise refused(msg, line, f"write it as a double: {given}e0")
+    signed = given if digits.strip("0") else "0"  # a decimal has no negative zero
+    return Value(converted(text(signed), DOUBLE), DECIMAL, line)
+
+
 def _time(node: Literal) -> Value:
     given = node.text
     try:
@@ -268,19 +283,18 @@ def _time(node: Literal) -> Value:
             if date.fromisoformat(given).isoformat() != given:
                 raise ValueError
             return Value(converted(text(given), DATE), DATE, node.line)
+        if not _TIMESTAMP.fullmatch(given):
+            raise ValueError
         at_time = datetime.fromisoformat(given)
         if at_time.tzinfo is None:
             what = "a timestamp without a time zone depends on that of the session"
             raise refused(what, node.line, "write timestamp '2026-01-01 00:00:00Z'")
-        micros = at_time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    except ValueError:
+        micros = at_time.astimezone(UTC).isoformat(timespec="microseconds")
+    except (ValueError, OverflowError):
         what = f"{given!r} is no {node.kind}"
-        raise refused(what, node.line, "write date '2026-01-01'") from None
-    return Value(
-        f"arrow_cast('{micros}', 'Timestamp(Microsecond, Some(\"UTC\"))')",
-        TIMESTAMP,
-        node.line,
-    )
+        example = "2026-01-01" if node.kind == "date" else "2026-01-01 00:00:00Z"
+        raise refused(what, node.line, f"write {node.kind} '{example}'") from None
+    return Value(converted(text(micros), TIMESTAMP), TIMESTAMP, node.line)
 
 
 def _comparable(values: list[Value], line: int) -> pa.DataType:

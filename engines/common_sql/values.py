@@ -34,9 +34,12 @@ NAMES: Final = {
 """Types of which values are computed, as Spark names them. A column of another type is
 passed on as it is, and compared with null only."""
 _SQL: Final = {FLOAT: "float", TEXT: "varchar"}
-DECIMAL: Final = pa.decimal128(38, 0)
-"""Stands for a literal such as 1.5, which has a type of Spark's own: it is compared and
-computed with floating numbers only."""
+_LONGEST: Final = 200_000
+"""Characters of an expression for DataFusion. Some forms repeat their operands, so that
+a short text which nests them would have gigabytes."""
+DECIMAL: Final = pa.decimal256(76, 76)
+"""Stands for a literal such as 1.5, which is compared and computed with floating
+numbers only. No column of Spark has it: its decimals have 38 digits."""
 NULL: Final = pa.null()
 TYPES: Final = {
     **{name: kind for kind, name in NAMES.items()},
@@ -58,6 +61,11 @@ class Value:
     line: int
     literal: str | None = None
     """The text of a literal."""
+
+    def __post_init__(self) -> None:
+        if len(self.sql) > _LONGEST:
+            msg = "the expression is too long, or nests too many operators"
+            raise refused(msg, self.line, "compute parts of it in a step before")
 
     @property
     def shown(self) -> str:
@@ -89,6 +97,8 @@ def is_float(kind: pa.DataType) -> bool:
 
 def converted(sql: str, kind: pa.DataType, *, safe: bool = False) -> str:
     """A cast of DataFusion."""
+    if kind == TIMESTAMP:  # DataFusion's own has nanoseconds and no time zone
+        return f"arrow_cast({sql}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
     word = "try_cast" if safe else "cast"
     return f"{word}({sql} as {_SQL.get(kind, NAMES.get(kind))})"
 

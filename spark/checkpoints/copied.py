@@ -45,36 +45,51 @@ def local_folder(generation: Place) -> Path:
     return folder
 
 
-def identity(generation: Place) -> str:
+def identity(generation: Place, first: str) -> str:
     """The identity of a generation, which is made for its first run.
 
+    Args:
+        generation: Of a checkpoint.
+        first: Name of the first sink of the pipeline.
+
     Raises:
-        PositionRefused: permanent; its file cannot be read.
+        PositionRefused: permanent; its file cannot be read, or is of another sink.
         CheckpointFailed: permanent; it cannot be saved.
     """
-    found = read_identity(generation)
+    found = read_identity(generation, first)
     if found is None:
         found = str(uuid.uuid4())
-        text = json.dumps({"id": found, "version": _VERSION}) + "\n"
-        generation.replace(_FILE, text.encode())
+        body = {"id": found, "first": first, "version": _VERSION}
+        generation.replace(_FILE, (json.dumps(body) + "\n").encode())
     return found
 
 
-def read_identity(generation: Place) -> str | None:
+def read_identity(generation: Place, first: str) -> str | None:
     """The identity of a generation; None before its first run.
 
+    Args:
+        generation: Of a checkpoint.
+        first: Name of the first sink of the pipeline, which has its position: that of
+            another one may be before or behind it.
+
     Raises:
-        PositionRefused: permanent; its file cannot be read.
+        PositionRefused: permanent; its file cannot be read, or is of another sink.
     """
     remedy = "restore it from a backup, or begin again with --reset"
     body = read_document(generation, _FILE, _VERSION, _WHAT, remedy)
     if body is None:
         return None
     try:
-        return str(uuid.UUID(body.get("id")))
+        found = str(uuid.UUID(body.get("id")))
     except (ValueError, AttributeError, TypeError) as error:
         msg = f"{generation.text}/{_FILE} is not {_WHAT}"
         raise PositionRefused(msg, remedy=remedy) from error
+    before = body.get("first")
+    if before != first:
+        msg = f"the sink {before!r} has the position, and {first!r} is the first now"
+        remedy = f"make {before!r} the first sink, or begin again with --reset"
+        raise PositionRefused(msg, remedy=remedy)
+    return found
 
 
 def position_store(generation: Place) -> FileCheckpointStore:

@@ -144,7 +144,16 @@ EXPRESSIONS: Final = (
     *("not (s is null or s = '' or cast(s as int) > 7)", "if(d2 = 0, d, d / d2)"),
     *("coalesce(l2 = 0 or l % l2 = 1, false)", "case when l2 <> 0 then l / l2 end"),
     *("l + i2 > 0", "-l = 7", "cast(l as int) > 7", "try_cast(l as tinyint) = 1"),
-    *("cast(1.5 as float)", "cast(null as string)", "try_cast(b as tinyint)"),
+    *(
+        "cast(1.5 as float)",
+        "if(b, at, null)",
+        "nvl(timestamp '0099-01-01 00:00:00Z', null)",
+        "d * -0.0",
+        "cast(-0.0 as double)",
+        "d * -0.0d",
+        "cast(null as string)",
+        "try_cast(b as tinyint)",
+    ),
 )
 
 
@@ -289,6 +298,7 @@ def test_some_expressions_have_the_values_of_spark(odd: SparkSession) -> None:
         "if(l2 = 0, null, 7 / l2)",
         "s rlike '^[0-9]{2}' and length(s) = 2 and cast(s as int) > 7",
         "coalesce(l = 7 and l + 1 = 8, false)",
+        "-1 between 0 and l + 1",
     ],
 )
 def test_what_a_condition_leaves_out_does_not_fail(sql: str) -> None:
@@ -335,6 +345,7 @@ SCHEMA: Final = pa.schema(
         ("f", pa.float32()),
         ("at", pa.timestamp("us", "UTC")),
         ("where", pa.string()),
+        ("wide", pa.decimal128(38, 0)),
     ]
 )
 
@@ -384,7 +395,7 @@ SCHEMA: Final = pa.schema(
         ("select regexp_replace(name, '.*', 'x') as y from input", "the pattern"),
         ("select regexp_replace(name, '[a-z]+', '$0') as y from input", "without $"),
         ("select substring(name, 0, 2) as y from input", "from 1 on"),
-        ("select left(name, id) as y from input", "a literal number"),
+        ("select left(name, id) as y from input", "a literal int"),
         ("select replace(name, '', 'x') as y from input", "not empty"),
         ("select sha2(name, 255) as y from input", "255 bits"),
         ("select amount % 2 as y from input", "'%' of floating"),
@@ -402,6 +413,24 @@ SCHEMA: Final = pa.schema(
         ("select id from input tablesample (1 rows)", "'tablesample'"),
         ("select interval 1 day as y from input", "is expected"),
         ("select where from input", "is expected"),
+        ("select substring(name, 2147483648) as y from input", "a literal int"),
+        (f"select amount > 1.{'0' * 38} as y from input", "more than 38 digits"),
+        ("select 1_000 from input", "'1' is not supported"),
+        (
+            "select timestamp '0001-01-01 00:00:00+01:00' as y from input",
+            "no timestamp",
+        ),
+        ("select timestamp '2024-W01-1T00:00:00Z' as y from input", "no timestamp"),
+        ("select name rlike '[z-a]' as y from input", "bad character range"),
+        ("select name rlike 'a{5,2}' as y from input", "min repeat greater"),
+        (f"select {'id / (' * 25}1{')' * 25} as y from input", "too long"),
+        (f"select id{' / 2' * 25} as y from input", "too long"),
+        (
+            f"select {'cast(cast(' * 9}name{' as int) as string)' * 9} as y from a",
+            "too long",
+        ),
+        (f"select {'(id / 1 > 0 and ' * 25}true{')' * 25} as y from input", "too long"),
+        ("select wide > amount as y from input", "decimal128(38, 0) and double"),
     ],
 )
 def test_what_is_not_in_the_common_part_is_refused(sql: str, cause: str) -> None:
@@ -419,6 +448,8 @@ def test_a_condition_may_have_many_parts_up_to_a_number() -> None:
 
     assert planned(200).schema.names == ["id"]
     with pytest.raises(MisuseError, match="more than 1000 operators"):
+        planned(2_000)
+    with pytest.raises(MisuseError, match="too long"):
         planned(20_000)
 
 
@@ -445,7 +476,7 @@ def test_all_columns_but_some() -> None:
         parse("select * except (NAME, `where`) from input"), SCHEMA, "rows"
     )
     names = RowQuery(SCHEMA, sql=found).schema.names
-    assert names == ["id", "amount", "price", "f", "at"]
+    assert names == ["id", "amount", "price", "f", "at", "wide"]
 
 
 def test_quotes_do_not_leave_a_text() -> None:

@@ -21,7 +21,7 @@ from streamfactory.spark.pipelines.overriding import Overrides
 from streamfactory.spark.pipelines.rowwise.ends import open_backfill, skipped_by
 from streamfactory.spark.pipelines.rowwise.running import RowRun, run_rowwise
 from streamfactory.spark.targets import target_lags
-from streamfactory.spi import ConfigError, MisuseError
+from streamfactory.spi import ConfigError, MisuseError, PositionRefused
 from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.controls.states import Controls, Pause, pipeline_job
 from streamfactory.wiring.writing.committer import Committer
@@ -250,6 +250,22 @@ def test_two_pipelines_run_side_by_side_and_one_may_fail(folder: Works) -> None:
     assert ids(works, "words") == [*range(20)]
 
 
+def test_a_defect_ends_one_pipeline_with_its_cause(folder: Works) -> None:
+    filled(folder)
+    paths = [
+        folder.pipeline(STEPS + SINKS, name, engine="datafusion")
+        for name in ("first", "second")
+    ]
+
+    def report(batch: Batch) -> None:
+        if batch.pipeline == "second":
+            msg = "no room for it"
+            raise ValueError(msg)
+
+    first, second = run_rowwise(paths, Overrides(), threading.Event(), report)
+    assert (first.failure, second.failure) == (None, "ValueError: no room for it")
+
+
 def test_a_checkpoint_of_another_engine_is_refused(folder: Works) -> None:
     filled(folder)
     path = made(folder)
@@ -277,6 +293,22 @@ def test_a_changed_identity_is_refused(folder: Works) -> None:
     with pytest.raises(ConfigError, match="is missing"):
         run(folder, path)
     assert ids(folder, "words") == [*range(20)]
+
+
+def test_another_first_sink_is_refused(folder: Works) -> None:
+    topic, path = filled(folder), made(folder)
+    run(folder, path)
+    put(topic, range(20, 30))
+    added = '[[sinks]]\nstream = "bad"\nfrom = "words"\n'
+    for sinks in (added + SINKS, '[[sinks]]\nstream = "even"\n' + added):
+        path = made(folder, STEPS + sinks)
+        with pytest.raises(ConfigError, match="the sink 'words' has the position"):
+            run(folder, path)
+        with pytest.raises(PositionRefused, match="make 'words' the first sink"):
+            open_backfill(path)
+    assert run(folder, made(folder, STEPS + SINKS + added)).rows == 10
+    assert ids(folder, "words") == [*range(30)]
+    assert ids(folder, "bad") == [*range(20, 30)]
 
 
 def test_two_runs_at_once_are_refused(folder: Works) -> None:

@@ -179,7 +179,9 @@ def _that_ran(path: Path, *, allow_class_paths: bool) -> tuple[Draft, str]:
     record = read_record(place)
     own = None
     if record is not None:
-        own = read_identity(place.child(str(record.generation)))
+        own = read_identity(
+            place.child(str(record.generation)), draft.pipeline.sinks[0].name
+        )
     if own is None:
         msg = f"the pipeline {draft.name!r} has not run without Spark: it has skipped "
         raise MisuseError(msg + "nothing", remedy="run it first")

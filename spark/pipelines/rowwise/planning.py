@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from streamfactory.engines.common_sql.grammar import Parser, Query
+from streamfactory.engines.common_sql.grammar import Parser
+from streamfactory.engines.common_sql.nodes import Query
 from streamfactory.engines.common_sql.translation import (
     parse,
     translate,

@@ -16,6 +16,7 @@ from streamfactory.spark.checkpoints.copied import (
     position_store,
 )
 from streamfactory.spark.checkpoints.holding import hold
+from streamfactory.spark.failures import describe_failure
 from streamfactory.spark.pipelines.counting import PipelineTally
 from streamfactory.spark.pipelines.hooks import HookFailed, hook_of
 from streamfactory.spark.pipelines.outcomes import Batch, Durations, Outcome, Read
@@ -23,11 +24,10 @@ from streamfactory.spark.pipelines.overriding import PipelineFiles, noting
 from streamfactory.spark.pipelines.problems import refuse
 from streamfactory.spark.pipelines.rowwise.ends import Ends, source_of
 from streamfactory.spark.pipelines.rowwise.steps import Tally
-from streamfactory.spi import Position, Problem, StreamError
+from streamfactory.spi import Position, Problem
 from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.controls.control import Control
 from streamfactory.wiring.controls.states import pipeline_job
-from streamfactory.wiring.core.defects import with_code
 from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.metrics.registry import registry
 from streamfactory.wiring.receiving.embedded import open_source
@@ -110,7 +110,7 @@ class RowRun:
         source = open_source(load(definition.with_overrides(start), "read"), aside=True)
         stack.callback(source.close)
         ends = Ends.open(self.draft, source, stack)
-        own = identity(generation)
+        own = identity(generation, pipeline.sinks[0].name)
         self._copy = ends.copy(
             own,
             self._read,
@@ -128,8 +128,9 @@ class RowRun:
         try:
             done = self._copy.run(stop, follow=outcome.endless)
             outcome.stopped, outcome.pause = not done.complete, done.pause
-        except StreamError as error:
-            outcome.failure = outcome.failure or with_code(error)
+        except Exception as error:  # noqa: BLE001 - other pipelines continue
+            outcome.failure = describe_failure(error)
+            log.debug("pipeline %r failed", outcome.pipeline, exc_info=True)
         outcome.seconds = time.monotonic() - began
         self._tally.ended(failed=outcome.failure is not None)
         return outcome
