@@ -64,6 +64,7 @@ UNCHANGING: Final = frozenset(
         "checkpoint show",
         "conformance",
         "describe",
+        "discover",
         "doctor",
         "init",
         "lag",

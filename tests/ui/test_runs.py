@@ -107,6 +107,7 @@ def test_the_end_of_the_server_waits_for_no_long_batch(runs: Runs, path: Path) -
     run.process.kill()
 
 
+@pytest.mark.usefixtures("file")
 def test_a_run_whose_files_changed_is_shown(small: World, client: Client) -> None:
     place = Place.of(str(small.folder / "kept"))
     how = "/pipeline?name=delays"
