@@ -17,7 +17,7 @@ from streamfactory.cli.printing import JsonPrinter
 from streamfactory.cli.results import count, number, table
 from streamfactory.cli.status import Status, status_of
 from streamfactory.spark.locating import NotRunYet
-from streamfactory.spark.pipelines.detection import is_pipeline, pipeline_path
+from streamfactory.spark.pipelines.detection import is_pipeline
 from streamfactory.spark.pipelines.watching import noted_changes
 from streamfactory.spark.targets import all_targets, target_lags
 from streamfactory.spi import StreamError, Unsupported
@@ -147,7 +147,7 @@ def _changed(targets: Sequence[str], catalogue: Catalogue) -> list[Document]:
     """The pipelines whose files changed since their runs began."""
     found = []
     for target in targets:
-        path = Path(pipeline_path(target))
+        path = Path(target)
         if not is_pipeline(path):
             continue
         # What cannot be read is a problem of the lag, too.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
@@ -102,18 +101,25 @@ class Watch:
             stop: Sets `halt`.
         """
         ended = threading.Event()
-        thread = threading.Thread(
-            target=self._follow, args=(stop, ended), name="watch of files", daemon=True
+        # In a thread each: a stop does not wait for a look, which may ask servers.
+        looks, relays = (
+            threading.Thread(target=target, args=given, daemon=True)
+            for target, given in (
+                (self._look_often, (ended,)),
+                (self._relay, (stop, ended)),
+            )
         )
-        thread.start()
+        looks.start()
+        relays.start()
         try:
             yield
         finally:
             ended.set()
-            thread.join()
+            relays.join()
+            looks.join(_SLICE)
 
     def look(self) -> None:
-        """Compare the files with those of the start, once. Does not raise."""
+        """Compare the files with those of the start, once."""
         found = [self._look(one) for one in self._watched]
         if self._check is not None and any(found) and self._changed:
             refused = self._refusal()
@@ -123,14 +129,18 @@ class Watch:
             else:
                 log.warning("not restarted, continues as it was: %s", refused)
 
-    def _follow(self, stop: threading.Event, ended: threading.Event) -> None:
-        at = time.monotonic() + LOOK
-        while not ended.wait(_SLICE):
-            if stop.is_set():
-                self.halt.set()
-            elif time.monotonic() >= at and not self.halt.is_set():
+    def _look_often(self, ended: threading.Event) -> None:
+        while not ended.wait(LOOK) and not self.halt.is_set():
+            try:
                 self.look()
-                at = time.monotonic() + LOOK
+            except Exception as error:  # noqa: BLE001 - the run does not depend on it
+                log.warning("changes of files are not known: %r", error)
+
+    def _relay(self, stop: threading.Event, ended: threading.Event) -> None:
+        while not ended.wait(_SLICE) and not stop.is_set():
+            pass
+        if stop.is_set():
+            self.halt.set()
 
     @property
     def _changed(self) -> bool:
@@ -143,7 +153,7 @@ class Watch:
             return False
         before, one.stamp = one.latest, stamp
         try:
-            _, one.latest, one.stamp = self._read(one.path)
+            _, one.latest, one.stamp = self._read(one.path, stamp)
             one.changes = tuple(_differences(one.values, one.latest))
         except ConfigError as error:
             one.latest = f"{one.path} cannot be read: {error.what}"
@@ -160,15 +170,23 @@ class Watch:
             note(Place.of(one.draft.pipeline.checkpoint), one.changes)
         return True
 
-    def _read(self, path: Path) -> tuple[Draft, Values, Stamp]:
-        """What a pipeline's files say, and their state before they were read."""
+    def _read(
+        self, path: Path, known: Iterable[str] = ()
+    ) -> tuple[Draft, Values, Stamp]:
+        """What a pipeline's files say, and their state before they were read.
+
+        Args:
+            path: Of the pipeline.
+            known: Files whose state is looked at, too: a definition that cannot be
+                read is none of the pipeline's any more.
+        """
         folder, profile = Catalogue().folder, active_profile()
         places = [str(path), str(folder)]
         if profile is not None:
             places.append(str(folder.parent / FOLDER / f"{profile}.toml"))
         # Which files define the streams is known after they were read.
         places += [stream.origin for stream in self._draft(path).streams]
-        stamp = _stamp(places)
+        stamp = _stamp([*known, *places])
         draft = self._draft(path)
         values = {str(path): dict(_flat(read_toml(open_document(path))))}
         for stream in draft.streams:
@@ -297,10 +315,13 @@ def _label(value: Any, index: int) -> str:
 def _differences(before: Values, after: Values) -> Iterator[str]:
     """The keys that differ, as one line for each file or stream.
 
-    A stream that is used in one of them only is a change of the pipeline's file.
+    A stream that is new to the pipeline is a change of its file.
     """
     for what, old in before.items():
-        new = after.get(what, old)
+        if what not in after:
+            yield printable(f"{what}: is not used any more, or cannot be read")
+            continue
+        new = after[what]
         words = [
             f"{key} ({'new' if key not in old else 'removed'})"
             if key not in old or key not in new

@@ -115,8 +115,12 @@ def test_a_changed_file_is_named_without_its_values(
         until(lambda: "cannot be read" in caplog.text, "the broken file")
         path.write_text(before + "# a comment\n")
         until(lambda: caplog.text.count("as they were") == 2, "the comment")
+        stream = folder.folder / "configs" / "streams" / "even.json"
+        stream.write_text("{")
+        broken = "stream even: is not used any more, or cannot be read"
+        until(lambda: broken in caplog.text, "the broken stream")
         folder.topic("even", options={"batch.rows": "17"})
-        until(lambda: changes(path), "the change of the stream")
+        until(lambda: changes(path) not in ((), (broken,)), "the changed stream")
     (outcome,) = outcomes
     assert outcome.changes == ("stream even: batch.rows (new)",)
     assert changes(path) == ()  # no run is left that it would be about
@@ -147,6 +151,26 @@ def test_a_run_begins_again_with_the_changed_file_at_the_end_of_a_batch(
     assert outcome.changes == (f"{path}: checkpoint",)
     assert ids(folder, "even") == [*range(0, 20, 2), 22, 25]
     assert ids(folder, "words") == [*range(20), 22, 23, 24, 25]
+
+
+def test_a_stop_waits_for_no_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looking, over = threading.Event(), threading.Event()
+
+    def look(_: object) -> None:
+        looking.set()
+        over.wait(60)
+        raise OSError
+
+    monkeypatch.setattr(watching.Watch, "look", look)
+    watch, stop = watching.Watch([tmp_path / "none.toml"], OVER), threading.Event()
+    with watch.following(stop):
+        assert looking.wait(60)
+        stop.set()
+        assert watch.halt.wait(10)
+    over.set()
+    assert not watch.restarts
 
 
 def test_what_is_noted_ends_with_the_run(tmp_path: Path) -> None:
