@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -16,6 +17,8 @@ from streamfactory.cli.printing import JsonPrinter
 from streamfactory.cli.results import count, number, table
 from streamfactory.cli.status import Status, status_of
 from streamfactory.spark.locating import NotRunYet
+from streamfactory.spark.pipelines.detection import is_pipeline
+from streamfactory.spark.pipelines.watching import noted_changes
 from streamfactory.spark.targets import all_targets, target_lags
 from streamfactory.spi import StreamError, Unsupported
 from streamfactory.wiring.config.catalogue import Catalogue
@@ -66,7 +69,8 @@ def lag_command(
     batch, GROUP the streams of the catalogue that it reads. By default, all streams of
     the catalogue, and the pipelines in the folder pipelines beside it. The lag is the
     number of messages from the position to the latest offset; of a table also the
-    number of commits. Shows all jobs that are paused, too. If some cannot be measured,
+    number of commits. Shows all jobs that are paused, and running pipelines whose files
+    changed since they began. If some cannot be measured,
     the others are shown, and the status is the highest of their errors. Needs no Spark,
     and changes nothing. With --watch --json, prints one line per round.
     """
@@ -133,9 +137,25 @@ def _measure(
         "behind": total(lag["behind"] for lag in lags),
         "lags": lags,
         "paused": [{"job": job, **plain(pause)} for job, pause in paused.items()],
+        "changed": _changed(wanted, catalogue),
         "problems": [{"target": t, **e.to_dict()} for t, e in errors.items()],
     }
     return document, errors
+
+
+def _changed(targets: Sequence[str], catalogue: Catalogue) -> list[Document]:
+    """The pipelines whose files changed since their runs began."""
+    found = []
+    for target in targets:
+        path = Path(target)
+        if not is_pipeline(path):
+            continue
+        # What cannot be read is a problem of the lag, too.
+        with suppress(StreamError):
+            changes = noted_changes(path, catalogue)
+            if changes:
+                found.append({"target": target, "changes": list(changes)})
+    return found
 
 
 def _one(
@@ -189,6 +209,9 @@ def _lines(
         yield from partition_lines(lag["partitions"])
     for one in document["paused"]:
         yield f"{one['job']}: {Pause(one['since'], one['by'], one['why'])}"
+    for one in document["changed"]:
+        for change in one["changes"]:
+            yield f"{one['target']}: changed since its run began: {change}"
     for target, error in errors.items():
         yield f"{target}: {with_code(error)}"
 

@@ -81,6 +81,13 @@ def _files_of(
 @click.option("--once", is_flag=True, help="Read the rows that exist now, and end.")
 @click.option("--continuous", is_flag=True, help="Run until stopped.")
 @click.option(
+    "--restart-on-change",
+    "restart",
+    is_flag=True,
+    help="Where a FILE, or a stream that it uses, has changed and is valid, finish the "
+    "batch and start again with it. Requires --continuous.",
+)
+@click.option(
     "--master",
     metavar="URL",
     default="local[*]",
@@ -141,6 +148,7 @@ def run_command(
     files: Sequence[Path],
     once: bool,
     continuous: bool,
+    restart: bool,
     master: str,
     settings: dict[str, str],
     ship: bool,
@@ -165,6 +173,9 @@ def run_command(
     if once and continuous:
         msg = "--once and --continuous exclude each other."
         raise click.UsageError(msg)
+    if restart and (ship or not continuous):
+        msg = "--restart-on-change requires --continuous, and excludes --ship."
+        raise click.UsageError(msg)
     if ship and master.startswith("local"):
         msg = "--ship needs the --master of a cluster: here the package is installed."
         raise click.UsageError(msg)
@@ -182,7 +193,9 @@ def run_command(
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
         over = (pace, reset, ignore, settings, allow_class_paths)
         try:
-            outcomes = _outcomes(printer, files, over, master, spark_log, ship=ship)
+            outcomes = _outcomes(
+                printer, files, over, master, spark_log, ship=ship, restart=restart
+            )
         except PermanentError:
             if spark_log.exists():
                 stack.pop_all()  # keep the log: the error names it
@@ -219,11 +232,12 @@ def _outcomes(
     log: Path,
     *,
     ship: bool,
+    restart: bool,
 ) -> list[Outcome]:
     """Run the pipelines and print their progress and results."""
     engines = {pipeline_engine(path) or SPARK for path in files}
     if engines == {DATAFUSION}:
-        return _rowwise(printer, files, over)
+        return _rowwise(printer, files, over, restart=restart)
     if DATAFUSION in engines:
         msg = "pipelines of two engines need a command each."
         raise click.UsageError(msg)
@@ -233,8 +247,10 @@ def _outcomes(
     check_installed()
     from streamfactory.spark.pipelines.overriding import Overrides
     from streamfactory.spark.pipelines.together import Pipelines
+    from streamfactory.spark.pipelines.watching import run_watched
 
-    pipelines = Pipelines(files, Overrides(*over))
+    overrides = Overrides(*over)
+    pipelines = Pipelines(files, overrides)
     if not pipelines.drafts:
         pipelines.refuse()  # at once: Spark, which reads the SQL, would find no more
     lines = _Lines(printer)
@@ -255,7 +271,13 @@ def _outcomes(
             raise
         # Only here: PySpark installs a handler of SIGINT as it starts.
         stop = stack.enter_context(draining(patient=True))
-        outcomes = pipelines.run(spark, stop, lines.show)
+        outcomes = run_watched(
+            files,
+            overrides,
+            stop,
+            lambda halt: Pipelines(files, overrides).run(spark, halt, lines.show),
+            (lambda: Pipelines(files, overrides).check(spark)) if restart else None,
+        )
         lines.end(outcomes)
     return outcomes
 
@@ -264,15 +286,24 @@ def _rowwise(
     printer: Printer,
     files: Sequence[Path],
     over: tuple[str | None, str | None, str | None, dict[str, str], bool],
+    *,
+    restart: bool,
 ) -> list[Outcome]:
     """The same without Spark."""
     # Imported here: DataFusion, and Arrow.
     from streamfactory.spark.pipelines.overriding import Overrides
     from streamfactory.spark.pipelines.rowwise.running import run_rowwise
+    from streamfactory.spark.pipelines.watching import run_watched
 
-    lines = _Lines(printer)
+    lines, overrides = _Lines(printer), Overrides(*over)
     with draining() as stop:
-        outcomes = run_rowwise(files, Overrides(*over), stop, lines.show)
+        outcomes = run_watched(
+            files,
+            overrides,
+            stop,
+            lambda halt: run_rowwise(files, overrides, halt, lines.show),
+            (lambda: None) if restart else None,
+        )
         lines.end(outcomes)
     return outcomes
 
@@ -379,6 +410,7 @@ def _document(outcome: Outcome) -> dict[str, Any]:
         "lag": {} if last is None else last.lag,
         "watermark": None if last is None else last.watermark,
         "pause": plain(outcome.pause),
+        "changed": list(outcome.changes),
         "error": outcome.failure,
     }
 
@@ -400,6 +432,8 @@ def _end_lines(pipelines: Sequence[dict[str, Any]]) -> Iterator[str]:
             yield f"  dropped behind the watermark: {one['dropped']}"
         for name, rows in one["expectations"].items():
             yield f"  expectation {name}: {count(rows, 'row')} did not fulfil it"
+        for change in one["changed"]:
+            yield f"  changed since it started: {change}"
         if one["error"] is not None:
             yield f"  error: {one['error']}"
         elif one["pause"] is not None:

@@ -58,7 +58,8 @@ from streamfactory.ui.running import running
 from streamfactory.ui.sessions import log_in, log_out
 from streamfactory.ui.shown import Changed
 from streamfactory.ui.site import EXTENSION, Site, site
-from streamfactory.wiring.config.catalogue import active_profile
+from streamfactory.wiring.config.catalogue import Catalogue, active_profile
+from streamfactory.wiring.config.profiles import profile_names
 from streamfactory.wiring.core.defects import InternalError
 from streamfactory.wiring.core.shown import plain_error, printable
 
@@ -263,6 +264,7 @@ def _context() -> dict[str, Any]:
         "audited": _may_see_record(),
         "user": None if user is None or user.name.startswith("(") else user.name,
         "profile": active_profile(),
+        "profiles": profile_names(Catalogue().folder),
     }
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 from streamfactory.engines.search.browsing import messages_of
 from streamfactory.spi import StreamError, TransientError
+from streamfactory.ui.catalogue import catalogue
 from streamfactory.ui.cells import MOST_COLUMNS
 from streamfactory.ui.masking import hidden_errors
 from streamfactory.ui.message_values import message_document, shown_columns
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from streamfactory.spi import Partition
+    from streamfactory.wiring.config.definition import StreamDefinition
 
 MOST_FEEDS: Final = 8
 """Readers at a time."""
@@ -73,15 +75,20 @@ class Feeds:
 
         Raises:
             TransientError: transient; there are too many live views.
+            ConfigError: config; the folder of the catalogue cannot be listed.
         """
+        definitions = tuple(catalogue().definitions(query.stream))
         with self._lock:
+            former = self._feeds.get(query)
+            if former is not None and former.definitions != definitions:
+                former.stop.set()  # it may lack a mask that the file has now
             self._feeds = {key: one for key, one in self._feeds.items() if one.alive}
             feed = self._feeds.get(query)
             if feed is None:
                 if self._closed or len(self._feeds) >= MOST_FEEDS:
                     msg = f"{MOST_FEEDS} live views are open, which is the limit"
                     raise TransientError(msg, remedy="close one, and wait 20 seconds")
-                feed = self._feeds[query] = _Feed(query)
+                feed = self._feeds[query] = _Feed(query, definitions)
         return feed.wait(last, wait)
 
     def open(self) -> list[_Feed]:
@@ -102,10 +109,16 @@ class Feeds:
 
 
 class _Feed:
-    """One reader."""
+    """One reader.
 
-    def __init__(self, query: Query) -> None:
+    Args:
+        query: What it reads.
+        definitions: The stream's, as the files had them when it began.
+    """
+
+    def __init__(self, query: Query, definitions: tuple[StreamDefinition, ...]) -> None:
         self._query = query
+        self.definitions = definitions
         self._token = secrets.token_hex(4)
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)

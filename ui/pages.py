@@ -105,6 +105,7 @@ def overview() -> str:
         wanted["definition", str(path)] = partial(facts.definition, path)
         wanted["progress", str(path)] = partial(facts.progress, path)
         wanted["lags", str(path)] = partial(lags, str(path))
+        wanted["changes", str(path)] = partial(facts.changes, path)
     if may(Right.READ, PIPELINES, EVERYTHING):
         wanted["paused",] = facts.paused_jobs
     answers = _ask(wanted)
@@ -129,6 +130,7 @@ def overview() -> str:
                     answers["progress", str(path)],
                     answers["lags", str(path)],
                     site().runs.last(path),
+                    bool(answers["changes", str(path)].value),
                 )
                 for name, path in files.items()
             ],
@@ -246,6 +248,7 @@ def pipeline() -> str:
             "progress": partial(facts.progress, path),
             "lags": partial(lags, str(path)),
             "pause": partial(facts.pause, path),
+            "changes": partial(facts.changes, path),
         },
         str(path),
     )
@@ -264,6 +267,7 @@ def pipeline() -> str:
         progress=answers["progress"],
         lag=answers["lags"],
         pause=answers["pause"],
+        changes=answers["changes"].value or (),
         history=history,
         run=run,
         paces=PACES,

@@ -19,6 +19,7 @@ from streamfactory.spark.pipelines.checking import check_draft, pipeline_verdict
 from streamfactory.spark.pipelines.definition import read_pipeline
 from streamfactory.spark.pipelines.detection import PIPELINES
 from streamfactory.spark.pipelines.model import Table
+from streamfactory.spark.pipelines.watching import noted_changes
 from streamfactory.spark.targets import pipeline_files
 from streamfactory.spi import ConfigError, StreamError, UnknownStream
 from streamfactory.spi.masking import mask_userinfo
@@ -147,6 +148,21 @@ def pause(path: Path) -> Pause | None:
     """
     name = read_pipeline(path, catalogue()).name
     return Controls().read(pipeline_job(name)).pause
+
+
+def changes(path: Path) -> list[str]:
+    """What changed in a pipeline's files since the run began that uses its checkpoint.
+
+    Raises:
+        ConfigError: config; the file cannot be read.
+        PositionRefused: permanent; the checkpoint cannot be reached.
+    """
+    found = noted_changes(path, catalogue())
+    if not found:
+        return []
+    draft = read_pipeline(path, catalogue())
+    lines: list[str] = masked(list(found), all_of(_masks(draft)))
+    return lines
 
 
 def paused_jobs() -> dict[str, Pause]:

@@ -33,7 +33,7 @@ Plan = tuple[str, list[str], Callable[[], object]]
 
 running = Blueprint("running", __name__, url_prefix="/actions")
 
-_LOOKED_UP: Final = ("lags", "progress", "definition")
+_LOOKED_UP: Final = ("lags", "progress", "definition", "changes")
 
 
 def _of_run() -> Iterator[Thing]:

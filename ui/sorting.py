@@ -60,6 +60,8 @@ class ShownPipeline:
     lag: Answer
     run: Run | None
     """Its last run by this server."""
+    changed: bool
+    """Whether its files changed since the run began that uses its checkpoint."""
 
     @property
     def problem(self) -> bool:

@@ -10,7 +10,7 @@ import fcntl
 import os
 import socket
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -18,9 +18,10 @@ from streamfactory.spark.checkpoints.reading import is_query_checkpoint, read_qu
 from streamfactory.spark.checkpoints.record import read_record
 from streamfactory.spi import CheckpointFailed, MisuseError
 from streamfactory.wiring.core.durable import make_folder
+from streamfactory.wiring.core.shown import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from streamfactory.spark.checkpoints.places import Place
@@ -29,6 +30,13 @@ LOCK: Final = ".running"
 _CHANGE: Final = ".changing"
 _CHANGES: Final = threading.Lock()
 """One change of a position at a time in this process, on any file system."""
+_NOTES: Final = threading.Lock()
+_held: Final[dict[Path, int]] = {}
+"""Descriptors of the locks that this process holds, by folder."""
+_MOST: Final = 50
+"""Lines of notes that are read."""
+_LONGEST: Final = 4000
+"""Characters of each."""
 RECENT: Final = 60.0
 """Seconds since the last batch for which a query on an object store may be running."""
 
@@ -55,13 +63,47 @@ def hold(place: Place) -> Iterator[None]:
             msg = f"{place.text} is in use by {_holder(place)}"
             remedy = "stop that run first: a pipeline runs only once at a time"
             raise MisuseError(msg, remedy=remedy) from error
-        os.ftruncate(descriptor, 0)
-        os.write(
-            descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode()
-        )
+        _write(descriptor, ())
+        with _NOTES:
+            _held[folder] = descriptor
         yield
     finally:
+        with _NOTES:
+            if _held.get(folder) == descriptor:
+                del _held[folder]
         os.close(descriptor)
+
+
+def note(place: Place, lines: Sequence[str]) -> None:
+    """Note facts of the run in a folder that this process holds, in place of others.
+
+    Does nothing if it does not hold the folder, or the disk refuses it. They end with
+    the run.
+    """
+    folder = place.local
+    with _NOTES:
+        descriptor = None if folder is None else _held.get(folder)
+        if descriptor is not None:
+            with suppress(OSError):
+                _write(descriptor, lines)
+
+
+def noted(place: Place) -> tuple[str, ...]:
+    """The facts that the run which holds a folder has noted; none if no run does.
+
+    Those of folders on this machine.
+    """
+    if place.local is None or running(place) is None:
+        return ()
+    found = (place.read(LOCK) or b"").decode(errors="replace").splitlines()
+    return tuple(printable(line[:_LONGEST]) for line in found[1 : 1 + _MOST])
+
+
+def _write(descriptor: int, lines: Sequence[str]) -> None:
+    text = "\n".join([f"process {os.getpid()} on {socket.gethostname()}", *lines])
+    content = text.encode(errors="replace")
+    os.pwrite(descriptor, content, 0)  # first: others read it meanwhile
+    os.ftruncate(descriptor, len(content))
 
 
 @contextmanager
@@ -114,7 +156,8 @@ def running(place: Place) -> str | None:
 
 
 def _holder(place: Place) -> str:
-    found = (place.read(LOCK) or b"").decode(errors="replace").strip()
+    text = (place.read(LOCK) or b"").decode(errors="replace")
+    found = text.strip().partition("\n")[0]
     return found if found.isprintable() and found else "another process"
 
 

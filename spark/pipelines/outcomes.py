@@ -128,6 +128,18 @@ class Outcome:
     """Why it waited when it was stopped, or did not begin."""
     failure: str | None = None
     """Why it failed; None if it did not."""
+    changes: tuple[str, ...] = ()
+    """What changed since it started in its file, or in streams that it uses."""
+
+    def follow(self, before: Outcome) -> None:
+        """Add what the run before this one did; this one continued it."""
+        self.batches += before.batches
+        self.rows += before.rows
+        self.seconds += before.seconds
+        self.dropped += before.dropped
+        self.unmet.update(before.unmet)
+        self.last = self.last or before.last
+        self.went_on = before.went_on
 
     @property
     def complete(self) -> bool:

@@ -78,6 +78,18 @@ class Pipelines:
         """
         self._files.refuse()
 
+    def check(self, spark: SparkSession) -> None:
+        """Raise if the files, or their SQL, have errors. Changes nothing.
+
+        Raises:
+            ConfigError: config; with all errors that Spark finds without a query.
+            TransientError: transient; a stream could not be reached.
+        """
+        problems = list(self._problems)
+        for draft in self.drafts:
+            problems += _Begun(draft, Path()).analyse(spark)
+        refuse(problems, self._origin)
+
     def refuse_others(self) -> None:
         """Raise if a pipeline has another engine: Spark's checkpoint is not its own.
 

@@ -257,6 +257,21 @@ def test_a_reader_that_nobody_asks_ends_and_the_view_says_so(
     assert (kind, data) == ("skipped", None)
 
 
+def test_a_live_view_reads_what_the_changed_file_defines(
+    small: World, client: Client
+) -> None:
+    client.text("/events", stream="clicks")
+    [before] = client.site.feeds.open()
+    (file,) = small.catalogue.glob("clicks.*")
+    body = json.loads(file.read_text())
+    body["properties"]["where"] = "no_column = 1"
+    file.write_text(json.dumps(body))
+    found = follow(client, "", lambda some: len(some) >= 1)
+    assert found[-1][0] == "failed"
+    before.thread.join(60)
+    assert not before.thread.is_alive()
+
+
 def test_live_views_are_bounded(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

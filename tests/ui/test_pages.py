@@ -79,6 +79,10 @@ def test_each_page_names_the_profile(
     assert "profile" not in serve().get("/process").text
     folder = small.catalogue.parent / "profiles"
     folder.mkdir()
+    (folder / "notes.txt").touch()
+    assert "profile" not in serve().get("/process").text
+    (folder / "prod.toml").touch()
+    assert '<span class="profile">no profile</span>' in serve().get("/").text
     monkeypatch.setenv("STREAMFACTORY_PROFILE", "prod")
     (folder / "prod.toml").write_text('[streams.clicks]\n"batch.rows" = 17\n')
     browser = serve()

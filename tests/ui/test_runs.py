@@ -16,7 +16,7 @@ from tests.ui.test_administration import Person, person
 from tests.ui.test_command import start as start_command
 
 from streamfactory.spark.checkpoints import Place
-from streamfactory.spark.checkpoints.holding import hold
+from streamfactory.spark.checkpoints.holding import hold, note
 from streamfactory.spark.checkpoints.holding import running as in_use
 from streamfactory.spi import MisuseError
 from streamfactory.ui import runs as module
@@ -105,6 +105,19 @@ def test_the_end_of_the_server_waits_for_no_long_batch(runs: Runs, path: Path) -
     assert time.monotonic() - began < 5
     assert run.state == "stopping"
     run.process.kill()
+
+
+@pytest.mark.usefixtures("file")
+def test_a_run_whose_files_changed_is_shown(small: World, client: Client) -> None:
+    place = Place.of(str(small.folder / "kept"))
+    how = "/pipeline?name=delays"
+    with hold(place):
+        assert "files changed" not in client.text("/") + client.text(how)
+        note(place, ["stream <b>: schema (new)"])
+        wait_until(lambda: "files changed" in client.text("/"), "the overview")
+        wait_until(lambda: "stream &lt;b&gt;: schema (new)" in client.text(how), "it")
+        assert "restart it" in client.text(how)
+    wait_until(lambda: "restart it" not in client.text(how), "the end of the run")
 
 
 def test_a_restart_follows_the_end_and_a_stop_prevents_it(

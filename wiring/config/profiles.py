@@ -84,7 +84,7 @@ class Profile:
         folder, project = streams.parent / FOLDER, project_of(streams)
         path = folder / f"{name}.toml"
         if _NAME.fullmatch(name) is None or not os.path.lexists(path):
-            raise _unknown(name, folder)
+            raise _unknown(name, streams)
         document = open_document(path)
         body = read_toml(document)
         problems = [*document.problems, *_misplaced(body, document)]
@@ -142,12 +142,21 @@ class Profile:
         return refusal(str(self.path), problems) if problems else None
 
 
-def _unknown(name: str, folder: Path) -> ConfigError:
+def profile_names(streams: Path) -> list[str]:
+    """The names of the profiles beside a catalogue's folder, sorted. Reads none."""
     try:
-        listed = sorted(folder.iterdir())
+        listed = sorted((streams.parent / FOLDER).iterdir())
     except OSError:
-        listed = []
-    known = [path.stem for path in listed if path.suffix == ".toml"]
+        return []
+    return [
+        path.stem
+        for path in listed
+        if path.suffix == ".toml" and _NAME.fullmatch(path.stem) is not None
+    ]
+
+
+def _unknown(name: str, streams: Path) -> ConfigError:
+    folder, known = streams.parent / FOLDER, profile_names(streams)
     msg = f"no profile is named {printable(name[:80])!r}; "
     if known:
         near = nearest(name, known)
