@@ -15,7 +15,7 @@ import pyarrow as pa
 from streamfactory.conversion.conform import empty_rows
 from streamfactory.engines.installing import load
 from streamfactory.spi import MisuseError, SchemaMismatch
-from streamfactory.spi.causes import first_line
+from streamfactory.spi.causes import first_line, is_failure
 from streamfactory.wiring.core.bounded import Hung, bounded
 
 if TYPE_CHECKING:
@@ -103,7 +103,9 @@ class RowQuery:
         except Hung as error:
             msg = f"the query is nested too deeply: not planned within {_SECONDS:g} s"
             raise MisuseError(msg, remedy=_REMEDY) from error
-        except Exception as error:
+        except BaseException as error:
+            if not is_failure(error):
+                raise
             reason = first_line(error)
             if "RecursionLimitExceeded" in reason:
                 reason = "it is nested too deeply"
@@ -125,7 +127,9 @@ class RowQuery:
         """
         try:
             found = self._planned(rows).collect()
-        except Exception as error:
+        except BaseException as error:
+            if not is_failure(error):
+                raise
             msg = f"the query cannot be evaluated: {first_line(error)}"
             raise SchemaMismatch(msg, remedy="use try_cast, or a condition") from error
         # Whether a column has nulls is known better with rows than in the plan.

@@ -336,6 +336,21 @@ def test_a_cast_that_is_null_is_so_whatever_it_is_compared_with() -> None:
     assert found.to_pylist() == [{"x": None}]
 
 
+def test_a_panic_of_the_engine_is_an_error_of_the_query(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """PyO3 raises it as a `BaseException`, which would end a thread without a word."""
+    query = RowQuery(ROWS.schema, sql="select * from rows")
+    panic = type("PanicException", (BaseException,), {})
+
+    def panicking(rows: pa.RecordBatch) -> None:
+        raise panic("index out of bounds")
+
+    monkeypatch.setattr(query, "_planned", panicking)
+    with pytest.raises(SchemaMismatch, match="index out of bounds"):
+        query.apply(ROWS)
+
+
 SCHEMA: Final = pa.schema(
     [
         ("id", pa.int64()),
