@@ -86,6 +86,10 @@ def check_operation(
         if case.method != "GET":
             sent["Authorization"] = f"Bearer {TOKEN}"
         response = case.call(headers=sent)
+        if case.path.endswith("/events") and response.status_code == 503:
+            # There are no feeds here.
+            assert response.json()["class"] == "transient"
+            return
         assert response.status_code < 500, (case.path, response.text)
         assert TOKEN not in response.text
         left_out = [ignored_auth]  # the token is one
