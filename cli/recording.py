@@ -97,7 +97,7 @@ files and topics that are new. Pages and servers have rights and records of thei
 what people change there is not done by who started them."""
 _MARK: Final = "recorded_as"
 _ENDED: Final = (None, Status.FINE, Status.INTERRUPTED, Status.TERMINATED)
-"""Results of a command that did what it should, until it was told to end."""
+"""Results of a command that did what it should, until it was stopped."""
 
 
 class _EndedBadly(Exception):

@@ -191,7 +191,7 @@ def find_decoder(name: str, harness_path: str | None = None) -> DecoderSubject:
 
 def find_scheme(name: str, harness_path: str | None = None) -> SchemeSubject:
     """A scheme of references, with its harness; arguments and errors as above."""
-    # References are resolved by the plug-ins of the process, whoever asks for a value.
+    # References are resolved by the plug-ins of the process.
     scheme = default_manager().scheme(name)
     if harness_path is None:
         return SchemeSubject(scheme, _registered(name, SCHEME))

@@ -47,7 +47,7 @@ class _Lookup(Protocol):
         """The value, looked up or kept."""
 
     def known_values(self, scheme: str, what: str) -> Iterable[str]:
-        """The values that this process knows, without asking another; newest first."""
+        """The values that were looked up; newest first. Makes no request."""
 
     def forget(self, scheme: str, what: str) -> bool:
         """Have a value looked up again; whether this process has looked one up."""
@@ -148,7 +148,7 @@ def values_to_mask(text: str) -> set[str]:
 
 
 def known_text(text: str) -> str | None:
-    """``text`` with its references resolved, as far as this process knows; or None."""
+    """``text`` with its references resolved from values looked up before; or None."""
     parts, end = list[str](), 0
     for match in _REFERENCE.finditer(text):
         value: str | None = _ESCAPE[1:]

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from streamfactory.spi import Backend, Option
     from streamfactory.transfer.recognition import Recognised
 
+_CLIENT: Final = "streamfactory-discover"
+"""Client id in the logs of servers."""
 SECONDS: Final = 30.0
 """For all of a discovery."""
 MOST_ROWS: Final = 5
@@ -75,7 +77,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """The definition of a stream, which nobody has saved."""
+    """The definition of a stream that is not saved."""
 
     definition: StreamDefinition
     topics: tuple[str, ...] = ()
@@ -92,7 +94,7 @@ def discover(place: Place) -> Proposal:
 
     Raises:
         MisuseError: misuse; the place is missing, or its type cannot be recognised.
-        ConfigError: config; nothing that can be read is there.
+        ConfigError: config; the place has nothing that can be read.
         StreamTimeout: transient; no answer in time.
         StreamError: The server, the table or a file cannot be read.
     """
@@ -115,7 +117,7 @@ def topics_of(definition: StreamDefinition, kind: str) -> list[str]:
         given = Property(key, "topics", "argument")  # any: all of them are listed
         definition = definition.with_properties([given])
     definition = _readable(definition, kind)
-    with opened_source(definition) as source:
+    with opened_source(definition, client_id=_CLIENT) as source:
         refuse_transport(source)
         found: list[str] = masked(source.metadata.list_topics(), source.config.mask)
         return found
@@ -266,7 +268,8 @@ def _decoded(
 def _is_typed(definition: StreamDefinition, kind: str) -> bool:
     """Whether a stream has rows, and not messages."""
     yields = default_manager().backend(kind).yields
-    with opened_source(_readable(definition, kind)) as source:
+    found = _readable(definition, kind)
+    with opened_source(found, client_id=_CLIENT) as source:
         refuse_transport(source)
         if yields is not Yields.EITHER:
             return yields is Yields.TYPED

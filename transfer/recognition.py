@@ -61,7 +61,7 @@ def recognise(place: str, kind: str = "") -> Recognised:
         kind: The stream type if it is known.
 
     Raises:
-        ConfigError: config; nothing that can be read is there.
+        ConfigError: config; the place has nothing that can be read.
         MisuseError: misuse; the type cannot be recognised.
     """
     path = Path(place)

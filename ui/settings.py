@@ -229,7 +229,7 @@ def _oidc_problems(config: StreamConfig) -> Iterator[Problem]:
         what = f"does not end in {_CALLBACK}"
         yield config.problem("oidc.redirect.url", what, "add the path")
     if "openid" not in config["oidc.scopes"]:
-        what = "lacks openid, without which nobody is named"
+        what = "requires the setting openid, which names the users"
         yield config.problem("oidc.scopes", what, "add openid")
 
 

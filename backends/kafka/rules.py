@@ -117,7 +117,7 @@ def _check_tokens(
     if mechanism.text == MSK_IAM:
         hint = f"set stream.{config.type}.{TOKEN}={AWS}"
         yield _problem(mechanism, "is a login of Java's client", hint)
-    elif not _SOURCES & given.keys():
+    elif all(given[key].text.lower() == "false" for key in _SOURCES & given.keys()):
         hint = f"set stream.{config.type}.{TOKEN}, or sasl.oauthbearer.method=oidc"
         yield _problem(mechanism, "has no source of tokens", hint)
 

@@ -41,7 +41,7 @@ def pipeline_path(target: str) -> str:
 def pipeline_engine(path: Path, texts: Mapping[Path, str] | None = None) -> str:
     """The engine that a pipeline's file names, in lower case; empty by default.
 
-    Of a file that cannot be read, too: whoever reads it next says why.
+    Empty for a file that cannot be read, too: the parser reports the reason.
 
     Args:
         path: The file.

@@ -27,6 +27,12 @@ def problems_of(more: dict[str, str]) -> dict[str, str]:
     }
 
 
+NO_TOKENS = (
+    "has no source of tokens; set stream.kafka.sasl.oauthbearer.token, or "
+    "sasl.oauthbearer.method=oidc"
+)
+
+
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
@@ -50,10 +56,7 @@ def problems_of(more: dict[str, str]) -> dict[str, str]:
         ),
         (
             {"sasl.mechanism": "OAUTHBEARER"},
-            (
-                "has no source of tokens; set stream.kafka.sasl.oauthbearer.token, or "
-                "sasl.oauthbearer.method=oidc"
-            ),
+            NO_TOKENS,
         ),
         ({"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "oidc"}, None),
         (
@@ -62,6 +65,13 @@ def problems_of(more: dict[str, str]) -> dict[str, str]:
                 "enable.sasl.oauthbearer.unsecure.jwt": "true",
             },
             None,
+        ),
+        (
+            {
+                "sasl.mechanism": "OAUTHBEARER",
+                "enable.sasl.oauthbearer.unsecure.jwt": "false",
+            },
+            NO_TOKENS,
         ),
         (
             {"sasl.mechanism": "scram-sha-256"},

@@ -295,6 +295,17 @@ def test_a_changed_identity_is_refused(folder: Works) -> None:
     assert ids(folder, "words") == [*range(20)]
 
 
+@pytest.mark.parametrize("name", ["_expectation", "__fulfilled_0"])
+def test_a_column_with_the_name_of_one_that_expectations_add_is_refused(
+    folder: Works, name: str
+) -> None:
+    filled(folder)
+    steps = STEPS.replace("select id, cast", f"select id, id as {name}, cast")
+    text = EXPECTED.format(way="dead-letter") + 'stream = "bad"\n'
+    with pytest.raises(ConfigError, match=name):
+        run(folder, made(folder, steps + text + SINKS))
+
+
 def test_another_first_sink_is_refused(folder: Works) -> None:
     topic, path = filled(folder), made(folder)
     run(folder, path)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MOST: Final = 60
 """Parts of a pipeline that is drawn."""
 _QUOTED: Final = re.compile(
-    # What has no end goes on to that of the text: a search for each takes n^2 steps.
+    # Without an end it extends to the end of the text: a search for each is quadratic.
     r"""--[^\n]*|/\*.*?(?:\*/|\Z)|'[^']*(?:'|\Z)|"[^"]*(?:"|\Z)""",
     re.DOTALL,
 )

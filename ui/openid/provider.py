@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     Document = Mapping[str, Any]
 
 _ALGORITHMS: Final = ("RS256", "PS256", "ES256", "ES384", "EdDSA", "Ed25519")
-"""Of signatures with a public key: with others, whoever has that key could sign."""
+"""Of signatures with a public key: a shared key could also sign."""
 SKEW: Final = 60
 """Seconds by which the clocks of provider and server may differ."""
 _OLDEST: Final = 600

@@ -82,7 +82,7 @@ def callback() -> tuple[str, int] | Response:
 
 
 def sign_in_page(address: str, title: str) -> Response:
-    """A page that leads elsewhere by itself."""
+    """A page that redirects."""
     return make_response(render_template("onward.html", address=address, title=title))
 
 

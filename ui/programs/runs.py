@@ -42,7 +42,7 @@ runs = Blueprint("runs", __name__, url_prefix=PREFIX)
 def run(name: str) -> Response:
     """Return the last run of a pipeline by this server. Its ETag is that of its state.
 
-    Its output is there for users who may see values.
+    Its output is returned to users who may see values.
     """
     found = site().runs.last(find(name, pipelines(site().files)))
     return json_answer(_document(name, found), tag=tag_of(state_of_run(found)))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _NAME: Final = re.compile("[a-z][a-z0-9_-]*")
 _LONGEST: Final = 60
-"""Seconds that a lookup may be given: whoever opens a stream waits for it."""
+"""Maximum seconds of a lookup: opening a stream waits for it."""
 D = TypeVar("D", Backend, Decoder, ReferenceScheme)
 """The kind of a descriptor."""
 

@@ -112,7 +112,7 @@ def value(scheme: str, what: str) -> str:
 
 
 def known_values(scheme: str, what: str) -> Iterable[str]:
-    """The values that this process knows, without asking another; newest first."""
+    """The values that this process has looked up; newest first. Makes no request."""
     found = default_manager().scheme(scheme)
     if found.remote:
         with _lock:

@@ -1,7 +1,7 @@
 """A server with the part of Vault's HTTP interface that the scheme uses.
 
 Written after its documentation: KV 1 and 2, mounts, tokens, AppRole, namespaces. It
-refuses what the real one refuses, and can be told to misbehave.
+refuses what the real one refuses, and can misbehave on request.
 """
 
 from __future__ import annotations

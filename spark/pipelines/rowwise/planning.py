@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
     from streamfactory.spark.pipelines.model import Draft, Expectation, Step
 
-MET: Final = "__met_{}"
+EXPECTATION: Final = "_expectation"
+"""Column of rows in a dead letter stream: the name of the expectation."""
+FULFILLED: Final = "__fulfilled_{}"
 """Columns that tell whether a row fulfils an expectation, by its number."""
 _TOP: Final = ("trigger", "output.mode", "idle.stop.rounds", "spark")
 _SPARK: Final = 'remove engine = "datafusion" to run it on Spark'
@@ -41,7 +43,7 @@ class RowStep:
     id: str
     reads: str
     query: RowQuery
-    """Its rows, with a column `MET` for each expectation behind them."""
+    """Its rows, with a column `FULFILLED` for each expectation behind them."""
     expectations: tuple[Expectation, ...]
     schema: pa.Schema
     """Of its rows."""
@@ -130,9 +132,17 @@ def _planned(
             step = _row_step(steps[name], queries[name], reads, schemas[reads])
             found.append(step)
             schemas[name] = step.schema
-            rejected = step.schema.append(pa.field("_expectation", pa.string()))
-            schemas |= {failed_id(one): rejected for one in step.expectations}
+            if step.expectations:
+                rejected = _with_expectation(step.schema)
+                schemas |= {failed_id(one): rejected for one in step.expectations}
     return Plan(draft.entries[0].id, tuple(found), schemas)
+
+
+def _with_expectation(schema: pa.Schema) -> pa.Schema:
+    if EXPECTATION in schema.names:
+        msg = f"the column {EXPECTATION!r} has the name of the failed expectation"
+        raise MisuseError(msg, remedy="rename the column")
+    return schema.append(pa.field(EXPECTATION, pa.string()))
 
 
 def _row_step(step: Step, query: Query, reads: str, schema: pa.Schema) -> RowStep:
@@ -147,7 +157,7 @@ def _row_step(step: Step, query: Query, reads: str, schema: pa.Schema) -> RowSte
         except MisuseError as error:
             error.what = f"expectation {one.name!r}: {error.what}"
             raise
-        columns.append(f'coalesce({condition}, false) as "{MET.format(number)}"')
+        columns.append(f'coalesce({condition}, false) as "{FULFILLED.format(number)}"')
     checked = f"select {', '.join(columns)} from ({sql}) as r"  # noqa: S608 - SQL of its user
     query_of = RowQuery(schema, sql=checked)
     return RowStep(step.id, reads, query_of, step.expectations, rows.schema)

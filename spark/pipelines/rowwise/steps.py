@@ -12,7 +12,11 @@ import pyarrow.compute as pc
 
 from streamfactory.conversion.conform import empty_rows
 from streamfactory.spark.pipelines.expectations import DEAD_LETTER, failed_id
-from streamfactory.spark.pipelines.rowwise.planning import MET, RowStep
+from streamfactory.spark.pipelines.rowwise.planning import (
+    EXPECTATION,
+    FULFILLED,
+    RowStep,
+)
 from streamfactory.spi import PermanentError, Position, SchemaMismatch
 from streamfactory.transfer.conversion import Conversion, Converted, Route
 from streamfactory.wiring.core.plain import plain
@@ -100,18 +104,18 @@ def _checked(
     own, found = rows.select(step.schema.names), dict[str, pa.RecordBatch]()
     passing = pa.repeat(pa.scalar(value=True), rows.num_rows)
     for number, one in enumerate(step.expectations):
-        met = rows.column(MET.format(number))
-        failed = pc.invert(met)
-        count = met.false_count
+        fulfilled = rows.column(FULFILLED.format(number))
+        failed = pc.invert(fulfilled)
+        count = fulfilled.false_count
         unmet[one.name] += count
         if one.on_failure == "fail" and count:
             raise _failure(step, one, own.filter(failed), place)
         if one.on_failure == DEAD_LETTER:
             bad = own.filter(failed)
             name = pa.repeat(pa.scalar(one.name), bad.num_rows)
-            found[failed_id(one)] = bad.append_column("_expectation", name)
+            found[failed_id(one)] = bad.append_column(EXPECTATION, name)
         if one.on_failure not in _KEEPING:
-            passing = pc.and_(passing, met)
+            passing = pc.and_(passing, fulfilled)
     return {**found, step.id: own.filter(passing)}
 
 
@@ -188,7 +192,7 @@ class Steps(Conversion):
         sinks: The open sinks by their names, with the id whose rows each takes. The
             first is that of the copy.
         writer_of: Writer ids, by the names of sinks.
-        tally: Counts what was read; cleared by whoever takes its numbers.
+        tally: Counts what was read; the caller clears it.
     """
 
     def __init__(

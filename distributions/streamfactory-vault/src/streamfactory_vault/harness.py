@@ -70,12 +70,12 @@ class StoreHarness:
 
     def missing(self) -> list[str]:
         """A key, a secret, and a secret that was deleted."""
-        there, gone = f"kit/{uuid.uuid4().hex}", f"kit/{uuid.uuid4().hex}"
-        self._store.put(there, other="x")
-        self._store.put(gone, password="x")
-        self._store.call("DELETE", f"secret/data/{gone}")
+        kept, deleted = f"kit/{uuid.uuid4().hex}", f"kit/{uuid.uuid4().hex}"
+        self._store.put(kept, other="x")
+        self._store.put(deleted, password="x")
+        self._store.call("DELETE", f"secret/data/{deleted}")
         never = f"secret/kit/{uuid.uuid4().hex}"
-        return [f"secret/{name}#password" for name in (there, gone)] + [f"{never}#k"]
+        return [f"secret/{name}#password" for name in (kept, deleted)] + [f"{never}#k"]
 
     def close(self) -> None:
         """Nothing to remove: the server forgets when it ends."""
