@@ -16,11 +16,11 @@ from streamfactory.engines.common_sql.values import (
     TEXT,
     Value,
     at,
-    checked,
     common,
     converted,
     is_integer,
     ordered,
+    sign_changed,
     text,
 )
 
@@ -192,14 +192,7 @@ def _nullif(given: Sequence[Value], line: int) -> Value:
 
 def _abs(given: Sequence[Value], line: int) -> Value:
     _check_count("abs", given, line, 1)
-    [one] = given
-    if one.type in (FLOAT, DOUBLE):
-        return Value(f"abs({one.sql})", one.type, line)
-    if not is_integer(one.type):
-        msg = f"abs of {one.shown}"
-        raise refused(msg, line)
-    wide = f"abs(cast({one.sql} as decimal(20,0)))"
-    return Value(checked(wide, one.type), one.type, line)
+    return sign_changed(given[0], "abs({})", "abs", line)
 
 
 def _isnan(given: Sequence[Value], line: int) -> Value:

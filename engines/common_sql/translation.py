@@ -39,6 +39,7 @@ from streamfactory.engines.common_sql.values import (
     is_integer,
     ordered,
     quoted,
+    sign_changed,
     text,
 )
 from streamfactory.wiring.core.nearest import nearest
@@ -324,14 +325,7 @@ def _like(values: list[Value], line: int) -> Value:
 def _computed(name: str, values: list[Value], line: int) -> Value:
     """An operation of numbers. An integer that is too large is an error."""
     if name == "negative":
-        [one] = values
-        if is_float(one.type):
-            return Value(f"(-{one.sql})", one.type, line)
-        if not is_integer(one.type):
-            msg = f"the negative of {one.shown}"
-            raise refused(msg, line)
-        wide = f"(cast(0 as decimal(20,0)) - cast({one.sql} as decimal(20,0)))"
-        return Value(checked(wide, one.type), one.type, line)
+        return sign_changed(values[0], "(-{})", "the negative", line)
     kind = common(values, f"{name!r}")
     if not is_integer(kind) and not is_float(kind):
         msg = f"{name!r} of {values[0].shown}"

@@ -112,6 +112,25 @@ def checked(sql: str, kind: pa.DataType, *, safe: bool = False) -> str:
     return f"greatest({converted(sql, kind, safe=safe)})"
 
 
+def sign_changed(one: Value, sql: str, what: str, line: int) -> Value:
+    """A number whose sign is dropped or changed; one too large for its type fails.
+
+    Args:
+        one: The number.
+        sql: What is computed, with ``{}`` for the number.
+        what: The operation, for messages.
+        line: Of the operation.
+    """
+    if is_float(one.type):
+        return Value(sql.format(one.sql), one.type, line)
+    if not is_integer(one.type):
+        msg = f"{what} of {one.shown}"
+        raise refused(msg, line)
+    # The least integer has no counterpart of its type.
+    wide = sql.format(f"cast({one.sql} as decimal(20,0))")
+    return Value(checked(wide, one.type), one.type, line)
+
+
 def common(values: list[Value], what: str) -> pa.DataType:
     """The type in which Spark compares values, or takes one of them.
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.proving.schemes import remote_scheme
 
 from streamfactory.conformance.harness import SCHEME
 from streamfactory.conformance.runner import Outcome, run, scheme_cases
@@ -54,14 +55,7 @@ class Good:
 
     @hookimpl
     def streamfactory_reference(self) -> ReferenceScheme:
-        return ReferenceScheme(
-            name="kit",
-            doc="For tests.",
-            spi_level=1,
-            example="${kit:WHAT}",
-            lookup=self.look_up,
-            remote=True,
-        )
+        return remote_scheme("kit", self.look_up)
 
 
 class Trims(Good):

@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.proving.schemes import remote_scheme
 from tests.specimens import PARTITION_0, Author, envelopes, ids, rows
 
 from streamfactory.spi import (
@@ -434,14 +435,7 @@ class Rotated:
 
     @hookimpl
     def streamfactory_reference(self) -> ReferenceScheme:
-        return ReferenceScheme(
-            name="rotated",
-            doc="For tests.",
-            spi_level=1,
-            example="${rotated:WHAT}",
-            lookup=self.look_up,
-            remote=True,
-        )
+        return remote_scheme("rotated", self.look_up)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import pickle
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from tests.proving.schemes import remote_scheme
 from tests.proving.sessions import SECRET
 
 from streamfactory.spi import ReferenceScheme, ResolvedReference, StreamConfig
@@ -34,14 +35,7 @@ class OfWorkers:
 
     @hookimpl
     def streamfactory_reference(self) -> ReferenceScheme:
-        return ReferenceScheme(
-            name="of-workers",
-            doc="For tests.",
-            spi_level=1,
-            example="${of-workers:WHAT}",
-            lookup=self.look_up,
-            remote=True,
-        )
+        return remote_scheme("of-workers", self.look_up)
 
 
 def setting(key: str, text: str) -> Setting:
