@@ -97,7 +97,9 @@ class Located:
             found = self.asked().positions() or self.moved_to()
         if found is None:
             msg = f"{self.folder}: no batch was planned, so there is no position"
-            raise PositionRefused(msg, remedy="`checkpoint next` shows where it starts")
+            # The engine of a pipeline is not known before its first batch.
+            remedy = "run it first; on Spark, `checkpoint next` shows where it starts"
+            raise PositionRefused(msg, remedy=remedy)
         return found
 
     def moved_to(self) -> tuple[Position, ...] | None:

@@ -21,7 +21,7 @@ from streamfactory.spark.pipelines.overriding import Overrides
 from streamfactory.spark.pipelines.rowwise.ends import open_backfill, skipped_by
 from streamfactory.spark.pipelines.rowwise.running import RowRun, run_rowwise
 from streamfactory.spark.targets import target_lags
-from streamfactory.spi import ConfigError, MisuseError, PositionRefused
+from streamfactory.spi import ConfigError, MisuseError, PositionRefused, StreamError
 from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.controls.states import Controls, Pause, pipeline_job
 from streamfactory.wiring.writing.committer import Committer
@@ -293,6 +293,18 @@ def test_a_changed_identity_is_refused(folder: Works) -> None:
     with pytest.raises(ConfigError, match="is missing"):
         run(folder, path)
     assert ids(folder, "words") == [*range(20)]
+
+
+def test_the_position_of_a_pipeline_that_began_no_batch_is_refused(
+    folder: Works,
+) -> None:
+    folder.topic("in", options={"schema": "id bigint"})
+    path = made(folder)
+    with pytest.raises(StreamError, match="topic 'in' does not exist"):
+        run(folder, path)
+    with ExitStack() as stack, pytest.raises(PositionRefused) as caught:
+        target_lags(stack, str(path), lambda _: None, Catalogue().snapshot())
+    assert str(caught.value.remedy).startswith("run it first")
 
 
 @pytest.mark.parametrize("name", ["_expectation", "__fulfilled_0"])
