@@ -230,7 +230,8 @@ def test_lag_before_anything_was_planned_is_refused(
     query.begin()
     found = checkpoint("lag", query.folder, "--stream", topic.file(tmp_path), "--json")
     assert found.status == 1
-    assert found.error["remedy"] == "`checkpoint next` shows where it starts"
+    remedy = "run it first; on Spark, `checkpoint next` shows where it starts"
+    assert found.error["remedy"] == remedy
 
 
 # --- diff ------------------------------------------------------------------------
