@@ -457,7 +457,7 @@ WRONG: Final = [
     ({"oidc_issuer": "http://a.example"}, "is no URL of HTTPS"),
     ({"oidc_issuer": "https://u:p@a.example"}, "is no URL of HTTPS"),
     ({"oidc_redirect_url": "https://a.example/"}, "does not end in /sign-in/callback"),
-    ({"oidc_scopes": "profile"}, "lacks openid"),
+    ({"oidc_scopes": "profile"}, "requires the setting openid"),
 ]
 
 

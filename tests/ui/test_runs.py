@@ -116,7 +116,7 @@ def test_a_run_whose_files_changed_is_shown(small: World, client: Client) -> Non
         note(place, ["stream <b>: schema (new)"])
         wait_until(lambda: "files changed" in client.text("/"), "the overview")
         wait_until(lambda: "stream &lt;b&gt;: schema (new)" in client.text(how), "it")
-        assert "restart it" in client.text(how)
+        assert "Restart it" in client.text(how)
     wait_until(lambda: "restart it" not in client.text(how), "the end of the run")
 
 

@@ -26,7 +26,7 @@ WAIT: Final = 10.0
 MOST_WAITING: Final = 4
 """Answers that wait at a time, each in one of the server's 8 threads: the pages need
 the others."""
-_waiting = threading.BoundedSemaphore(MOST_WAITING)
+waiting = threading.BoundedSemaphore(MOST_WAITING)
 DRY_RUN: Final = Parameter(
     "dry_run", "true shows what would be changed, and changes nothing.", words=("true",)
 )
@@ -55,7 +55,7 @@ def ask(key: Hashable, function: Callable[[], Any], *, large: bool = False) -> A
 
 @contextmanager
 def patience(
-    turns: threading.BoundedSemaphore = _waiting,
+    turns: threading.BoundedSemaphore = waiting,
 ) -> Iterator[bool]:
     """Whether an answer may wait in the block: by default `MOST_WAITING` may."""
     patient = turns.acquire(blocking=False)

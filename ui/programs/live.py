@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 from typing import Final
 
 from flask import Blueprint, Response, request
@@ -12,7 +13,7 @@ from streamfactory.ui.messages import Query
 from streamfactory.ui.openapi import answers
 from streamfactory.ui.parameters import Parameter, takes_parameters
 from streamfactory.ui.people import STREAMS, Right
-from streamfactory.ui.programs.answers import PREFIX, patience
+from streamfactory.ui.programs.answers import PREFIX, patience, waiting
 from streamfactory.ui.rights import may, needs, of_rows, the_stream
 from streamfactory.ui.site import site
 
@@ -54,7 +55,9 @@ def events(name: str) -> Response:
         masked=not may(Right.VALUES, STREAMS, name),
     )
     last = request.headers.get("Last-Event-ID") or args.get("after", "")
-    with patience(_live) as mine, patience() as patient:
-        wait = float(args.get("wait") or 5) if mine and patient else 0.0
+    with ExitStack() as held:
+        # One after the other: an answer that does not wait takes no turn of others.
+        patient = all(held.enter_context(patience(one)) for one in (_live, waiting))
+        wait = float(args.get("wait") or 5) if patient else 0.0
         found = site().feeds.poll(query, last[:100], wait)
     return Response(sent_events(found), mimetype=EVENTS)
