@@ -31,7 +31,10 @@ LOADING = ""
 
 
 class Coverage:
-    """Which cases reach which lines of the files below a folder."""
+    """Which cases reach which lines of the files below a folder.
+
+    Threads that cases left behind count meanwhile: what is iterated is a copy.
+    """
 
     def __init__(self, root: str) -> None:
         self.case = LOADING
@@ -62,15 +65,17 @@ class Coverage:
     def forget(self, case: str) -> None:
         """Count nothing of a case that was skipped: it examines no mutant."""
         self.with_children.discard(case)
-        for lines in self.lines.values():
-            for cases in lines.values():
+        for lines in list(self.lines.values()):
+            for cases in list(lines.values()):
                 cases.discard(case)
 
     def plain(self) -> dict[str, dict[int, list[str]]]:
         """As plain values, with paths below the folder."""
         return {
-            os.path.relpath(file, self.root): {n: sorted(c) for n, c in lines.items()}
-            for file, lines in self.lines.items()
+            os.path.relpath(file, self.root): {
+                n: sorted(c) for n, c in list(lines.items())
+            }
+            for file, lines in list(self.lines.items())
         }
 
 
@@ -84,8 +89,12 @@ def serve() -> None:
     coverage = Coverage(asked["root"]) if asked["count"] else None
     if coverage is not None:
         coverage.start()
+    try:
+        answer = _proved(asked, coverage)
+    except Exception as error:  # noqa: BLE001 - of the kit itself, named like a case
+        answer = {"failed": ["the kit", f"{type(error).__name__}: {error}"]}
     with answers:
-        answers.write(json.dumps(_proved(asked, coverage)))
+        answers.write(json.dumps(answer))
 
 
 def _proved(asked: dict[str, Any], coverage: Coverage | None) -> dict[str, Any]:

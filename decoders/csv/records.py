@@ -95,9 +95,7 @@ class Records:
             return read(texts, messages)
         except _Unread:
             if len(texts) == 1:
-                what = (
-                    f"the message does not consist of records of {self._width} fields"
-                )
+                what = f"the message has not {self._width} fields in each record"
                 self._findings.add(messages, "malformed", what)
                 return [pa.nulls(0, pa.string())] * self._width, messages[:0]
         step = -(-len(texts) // _PIECES)
@@ -133,7 +131,7 @@ class Records:
         if columns[0][-1].as_py() != self._mark:
             raise _Unread
         if wrong:
-            what = f"the message does not consist of records of {self._width} fields"
+            what = f"the message has not {self._width} fields in each record"
             self._findings.add(messages[wrong], "malformed", what)
             messages = np.delete(messages, wrong)
         return [column.slice(0, len(messages)) for column in columns], messages

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.proving.commands import command_of
 
+from streamfactory.conformance.mutant import Coverage
 from streamfactory.conformance.mutating import (
     Equivalent,
     Examined,
@@ -381,3 +382,18 @@ def test_the_equivalent_mutants_of_redis_exist_once() -> None:
         source = (package / "src" / one.module).read_text(encoding="utf-8")
         named = [m for m in mutations_of(source) if one.names(one.module, m)]
         assert len(named) == 1
+
+
+def test_threads_that_cases_left_behind_count_while_a_case_is_forgotten() -> None:
+    coverage = Coverage("/")
+    for n in range(300):
+        coverage.lines["a.py"][n].add("kept")
+
+    class Counts(set[str]):
+        def discard(self, case: str) -> None:
+            coverage.lines["a.py"][300 + len(coverage.lines["a.py"])].add("late")
+            coverage.lines[f"{case}{len(coverage.lines)}.py"][1].add("late")
+
+    coverage.lines["a.py"][0] = Counts({"kept"})
+    coverage.forget("skipped")
+    assert len(coverage.plain()) == 2

@@ -103,6 +103,22 @@ def test_the_first_rows_wait_for_nothing() -> None:
     assert numbers_of(decoded(encoder)) == [1]
 
 
+def test_rows_that_are_held_back_are_bounded() -> None:
+    encoder = StreamEncoder(SCHEMA, "none")
+    batch = rows(*range(1000))
+    assert not encoder.add(batch)
+    assert encoder.encode()
+    held = []
+    for _ in range(2000):
+        encoder.end_write()
+        held.append(encoder.add(batch))
+        if not held[-1]:
+            encoder.encode()
+    assert any(held)
+    longest = max(len(run) for run in "".join("01"[one] for one in held).split("0"))
+    assert longest * batch.nbytes <= 1024 * 1024
+
+
 def test_closing_ends_the_thread_that_sends_the_last_rows(
     port: int, address: str
 ) -> None:
