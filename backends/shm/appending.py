@@ -15,19 +15,16 @@ from streamfactory.arrowlog.writers import committed_before
 from streamfactory.backends.shm.control import Known
 from streamfactory.backends.shm.layout import (
     BLOCKS,
-    MESSAGE,
     PADDING,
     PINNED,
     READING,
-    STREAM,
     Part,
     Record,
     record_length,
 )
 from streamfactory.backends.shm.leases import held_by_all
-from streamfactory.backends.shm.ring import encode_rows
+from streamfactory.backends.shm.messages import RowEncoder
 from streamfactory.backends.shm.staging import StagedRows
-from streamfactory.live.schemas import has_dictionary
 from streamfactory.spi import MessageTooLarge, StreamTimeout
 
 if TYPE_CHECKING:
@@ -39,6 +36,7 @@ if TYPE_CHECKING:
     from streamfactory.arrowlog.values import Epoch, Staged
     from streamfactory.backends.shm.control import Control
     from streamfactory.backends.shm.leases import Held
+    from streamfactory.backends.shm.messages import Octets
     from streamfactory.backends.shm.reader import RingReader
     from streamfactory.backends.shm.settings import Settings
     from streamfactory.spi import BatchValidator
@@ -49,7 +47,7 @@ _POLL: Final = 0.002
 _LEAST_ROOM: Final = 16 << 20
 """Bytes of a staged file that are always read."""
 
-Write = tuple[int, Record, "pa.Buffer | None"]
+Write = tuple[int, Record, "Sequence[Octets]"]
 
 
 class Appender:
@@ -69,7 +67,7 @@ class Appender:
         self._control = control
         self._reader = reader
         self._patience = settings.patience
-        self._kind = STREAM if has_dictionary(control.schema.types) else MESSAGE
+        self._encoder = RowEncoder(control.schema)
 
     def commit(
         self, epoch: Epoch, validator: BatchValidator, incarnation: str, now: int
@@ -87,8 +85,8 @@ class Appender:
         now = max(now, self._control.state().appended_ms)
         parts, writes = self._placed(before, rows, now, replace_all=epoch.replace)
         self._make_room(before, parts)
-        for partition, record, payload in writes:
-            self._reader.ring(partition).write(record, payload)
+        for partition, record, messages in writes:
+            self._reader.ring(partition).write(record, messages)
         recent = [*known.recent, *staged.carried()]
         writers = _with(known.writers, epoch, now)
         self._control.publish(parts, Known(writers, recent), now)
@@ -145,16 +143,18 @@ class Appender:
                 raise no_such_partition(topic, partition, len(parts))
             part = parts[partition]
             head, base = part.head, part.latest
+            ring = self._reader.ring(partition)
             for batch in self._pieces(batches):
-                payload = encode_rows(batch, dictionaries=self._kind == STREAM)
-                ring = self._reader.ring(partition)
-                padding, at = ring.place(head, payload.size)
+                messages = self._encoder.encode(batch)
+                size = sum(map(len, messages))
+                padding, at = ring.place(head, size)
                 if padding is not None:
                     gap = Record(padding, at - padding, base, 0, now, 0, PADDING)
-                    writes.append((partition, gap, None))
-                length, count = record_length(payload.size), batch.num_rows
-                record = Record(at, length, base, count, now, payload.size, self._kind)
-                writes.append((partition, record, payload))
+                    writes.append((partition, gap, ()))
+                length, count = record_length(size), batch.num_rows
+                kind = self._encoder.kind
+                record = Record(at, length, base, count, now, size, kind)
+                writes.append((partition, record, messages))
                 head, base = at + length, base + count
             if head - part.head > self._control.capacity:
                 raise self._too_large(partition, head - part.head)
