@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -43,6 +42,8 @@ if TYPE_CHECKING:
 
 _PIECE: Final = 8
 """A record takes about this part of a ring at most."""
+_SPARE: Final = 64
+"""A ring gives up about this part more than it has to, where records are smaller."""
 _POLL: Final = 0.002
 _LEAST_ROOM: Final = 16 << 20
 """Bytes of a staged file that are always read."""
@@ -68,6 +69,8 @@ class Appender:
         self._reader = reader
         self._patience = settings.patience
         self._encoder = RowEncoder(control.schema)
+        self._unpinned: dict[int, int] = {}
+        """By partition, a position before which no process can hold bytes."""
 
     def commit(
         self, epoch: Epoch, validator: BatchValidator, incarnation: str, now: int
@@ -186,52 +189,89 @@ class Appender:
         """Give up the oldest records where the new ones go, and wait for readers.
 
         The tails are moved before a byte is overwritten: who reads a record looks at
-        the tail again after its lease.
+        the tail again after its lease. Small records are given up many at a time.
 
         Raises:
             StreamTimeout: transient; readers hold the bytes for too long.
         """
-        freed: dict[int, int] = {}
-        moved = list(before)
-        for number, (old, new) in enumerate(zip(before, parts, strict=True)):
-            needed = new.head - self._control.capacity
-            if new.head > old.head and needed > 0:
-                freed[number] = needed
-            if new.head > old.head and old.tail < needed:
-                tail, earliest = self._reader.first_after(number, old, needed)
+        needed = {
+            number: new.head - self._control.capacity
+            for number, (old, new) in enumerate(zip(before, parts, strict=True))
+            if new.head > max(old.head, self._control.capacity)
+        }
+        full = [number for number in needed if before[number].tail < needed[number]]
+        if full:
+            limits = self._limits(before, {number: needed[number] for number in full})
+            self._wait(lambda: self._pinned(needed), "holds")
+            moved = list(before)
+            for number, most in limits.items():
+                old, new = before[number], parts[number]
+                tail, earliest = self._reader.boundary(
+                    number, old, needed[number], most
+                )
                 earliest = max(earliest, old.earliest)
                 moved[number] = old._replace(tail=tail, earliest=earliest)
                 if new.tail < tail:
                     parts[number] = new._replace(tail=tail, earliest=earliest)
-        if moved != before:
-            if self._control.flags & BLOCKS:
-                tails = {n: p.tail for n, p in enumerate(moved) if p != before[n]}
-                self._wait(lambda: self._unread(tails), "has not read")
-            self._wait(lambda: self._pinned(freed), "holds")
             self._control.publish(moved)
-        if freed:
-            self._wait(lambda: self._pinned(freed), "holds")
+        if any(at > self._unpinned.get(number, 0) for number, at in needed.items()):
+            self._wait(lambda: self._pinned(needed), "holds")
 
-    def _pinned(self, freed: Mapping[int, int]) -> str | None:
+    def _limits(
+        self, before: Sequence[Part], needed: Mapping[int, int]
+    ) -> Mapping[int, int]:
+        """Positions up to which the records of full rings are given up.
+
+        Where writers wait for readers: after all readers are beyond what is needed, and
+        not further than they are.
+        """
+        spare = self._control.capacity // _SPARE
+        limits = {number: at + spare for number, at in needed.items()}
+        if self._control.flags & BLOCKS:
+            tails = {
+                number: self._reader.boundary(number, before[number], at, at)[0]
+                for number, at in needed.items()
+            }
+            self._wait(lambda: self._unread(tails), "has not read")
+            read = self._first(READING)
+            for number, at in needed.items():
+                # Its reader may have ended since.
+                last = read[number].position if number in read else at
+                limits[number] = max(at, min(limits[number], last))
+        return limits
+
+    def _pinned(self, needed: Mapping[int, int]) -> str | None:
         """The process that holds bytes which are to be overwritten."""
-        for held in held_by_all(self._folder):
-            if held.kind == PINNED and held.position < freed.get(held.partition, 0):
-                return _text(held)
+        tails = {number: self._control.state().parts[number].tail for number in needed}
+        first = self._first(PINNED)
+        for number, at in needed.items():
+            if number in first and first[number].position < at:
+                return _text(first[number])
+        # Nobody can take a lease before the tail any more.
+        for number, tail in tails.items():
+            held = first.get(number)
+            self._unpinned[number] = min(tail, held.position if held else tail)
         return None
 
     def _unread(self, tails: Mapping[int, int]) -> str | None:
         """A reader that needs records which are to be given up, or that none reads."""
-        least: dict[int, list[Held]] = defaultdict(list)
-        for held in held_by_all(self._folder):
-            if held.kind == READING:
-                least[held.partition].append(held)
+        first = self._first(READING)
         for number, tail in tails.items():
-            if not least[number]:
+            if number not in first:
                 return f"no process (partition {number} has no reader)"
-            for held in least[number]:
-                if held.position < tail:
-                    return _text(held)
+            if first[number].position < tail:
+                return _text(first[number])
         return None
+
+    def _first(self, kind: int) -> Mapping[int, Held]:
+        """The first position that processes hold, by partition."""
+        found: dict[int, Held] = {}
+        for held in held_by_all(self._folder):
+            if held.kind == kind:
+                other = found.setdefault(held.partition, held)
+                if held.position < other.position:
+                    found[held.partition] = held
+        return found
 
     def _wait(self, look: Callable[[], str | None], what: str) -> None:
         deadline = time.monotonic() + self._patience
@@ -243,7 +283,8 @@ class Appender:
                 remedy = "let readers release batches, or read with read.mode=copy; or "
                 remedy += "raise stall.timeout.millis or the capacity of the topic"
                 raise StreamTimeout(msg, remedy=remedy)
-            time.sleep(min(_POLL, left))
+            word = self._control.word  # which readers wake; leases do not
+            word.wait(word.value, min(_POLL, left))
 
 
 def _text(held: Held) -> str:
@@ -252,13 +293,13 @@ def _text(held: Held) -> str:
 
 def _with(
     writers: Mapping[str, WriterState], epoch: Epoch, now: int
-) -> dict[str, WriterState]:
+) -> Mapping[str, WriterState]:
     """The remembered writers after an epoch."""
-    found = dict(writers)
-    if epoch.writer is not None:
-        position = None if epoch.position is None else epoch.position.to_json()
-        summary = epoch.summary
-        found[epoch.writer] = WriterState(
-            epoch.instance, now, epoch.number, summary.rows, summary.sums, position
-        )
-    return found
+    if epoch.writer is None:
+        return writers
+    position = None if epoch.position is None else epoch.position.to_json()
+    summary = epoch.summary
+    state = WriterState(
+        epoch.instance, now, epoch.number, summary.rows, summary.sums, position
+    )
+    return {**writers, epoch.writer: state}

@@ -146,9 +146,11 @@ class RingReader:
 
         return self._looked(partition, part, sizes_of) or ()
 
-    def first_after(self, partition: int, part: Part, position: int) -> tuple[int, int]:
-        """Position and offset of the first record at or after a position."""
-        found = self._looked(partition, part, lambda ring: ring.first_at(position))
+    def boundary(
+        self, partition: int, part: Part, least: int, most: int
+    ) -> tuple[int, int]:
+        """As `Ring.boundary`; the head and the latest offset if there is none."""
+        found = self._looked(partition, part, lambda ring: ring.boundary(least, most))
         return found or (part.head, part.latest)
 
     def _found(self, partition: int, part: Part, offset: int) -> Record | None:

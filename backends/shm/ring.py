@@ -177,9 +177,15 @@ class Ring:
         )
         return self._bases[index] if index < len(self._bases) else None
 
-    def first_at(self, position: int) -> tuple[int, int] | None:
-        """Position and first offset of the first record from a position on."""
-        index = bisect_left(self._positions, position)
+    def boundary(self, least: int, most: int) -> tuple[int, int] | None:
+        """Position and first offset of a record.
+
+        Args:
+            least: The record is at this position or after it.
+            most: The last record up to this position is meant, if there is one.
+        """
+        index = bisect_left(self._positions, least)
+        index = max(index, bisect_right(self._positions, most) - 1)
         if index == len(self._positions):
             return None
         return self._positions[index], self._bases[index]
