@@ -6,6 +6,8 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+
 from streamfactory.arrowlog.checks import no_such_partition
 from streamfactory.arrowlog.disk.names import topic_of
 from streamfactory.arrowlog.disk.records import WriterState
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    import pyarrow as pa
-
     from streamfactory.arrowlog.values import Epoch, Staged
     from streamfactory.backends.shm.control import Control
     from streamfactory.backends.shm.leases import Held
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _PIECE: Final = 8
 """A record takes about this part of a ring at most."""
-_SPARE: Final = 64
+_SPARE: Final = 16
 """A ring gives up about this part more than it has to, where records are smaller."""
 _POLL: Final = 0.002
 _LEAST_ROOM: Final = 16 << 20
@@ -169,7 +169,11 @@ class Appender:
     def _pieces(self, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
         most, found = self._control.capacity // _PIECE, []
         for batch in batches:
-            many = min(max(1, -(-batch.nbytes // most)), batch.num_rows)
+            size = pa.ipc.get_record_batch_size(batch)
+            if size <= most:
+                found.append(batch)
+                continue
+            many = min(-(-size // most), batch.num_rows)
             step = -(-batch.num_rows // many)
             found += [batch.slice(at, step) for at in range(0, batch.num_rows, step)]
         return found

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     Octets: TypeAlias = bytes | pa.Buffer
 
 _MOST_HEADER: Final = 64 << 20
-_SMALL: Final = 1 << 14
-"""Bytes of rows that are copied faster at once than column by column."""
+_SMALL: Final = 1 << 16
+"""Bytes of a message that is copied faster at once than column by column."""
 
 
 class _Parts:
@@ -60,7 +60,7 @@ class RowEncoder:
 
         One message, or a stream with its schema where that has dictionaries.
         """
-        if self.kind == MESSAGE and rows.nbytes <= _SMALL:
+        if self.kind == MESSAGE and pa.ipc.get_record_batch_size(rows) <= _SMALL:
             return [rows.serialize()]
         if self.kind == STREAM:
             self._sink.parts = []

@@ -25,6 +25,8 @@ T = TypeVar("T")
 """What an index is asked for."""
 _SHARE: Final = 4
 """A process holds at most a quarter of a ring; of further rows it gets copies."""
+_COPIED: Final = 2048
+"""Bytes of a record that is copied sooner than a lease for it is made."""
 
 
 class _Pin:
@@ -183,9 +185,10 @@ class RingReader:
         ring = self._rings[partition]
         found = ring.payload(record)
         entry = None
-        mapped = sum(self._pins.copy().values()) + record.length
-        if not self._settings.copies and mapped <= ring.capacity // _SHARE:
-            entry = self.leases.add(PINNED, partition, record.position)
+        if not self._settings.copies and record.length > _COPIED:
+            mapped = sum(self._pins.copy().values()) + record.length
+            if mapped <= ring.capacity // _SHARE:
+                entry = self.leases.add(PINNED, partition, record.position)
         if entry is None:
             copied = pa.py_buffer(found.to_pybytes())
             is_held = self._tail(partition) <= record.position

@@ -89,7 +89,7 @@ class ShmStage(SoundStage):
 
         if not carried:
             return Staged(self._attempt, (store(),))
-        size = sum(one.nbytes for _, one in rows)
+        size = sum(pa.ipc.get_record_batch_size(one.batch) for _, one in rows)
         schema = self._validator.schema
         kept = CarriedRows(self._incarnation, schema, rows, size, store)
         return Staged(self._attempt, rows=kept)
