@@ -35,8 +35,8 @@ class LogStage(ABC):
         """End the attempt: its rows are as durable as the log is.
 
         Args:
-            carried: Whether the result may carry a few rows itself, which are stored by
-                their commit only. The caller commits it as it is: not after another
+            carried: Whether the result may carry rows itself, which are stored by their
+                commit only. The caller commits it as it is: not after another
                 program had it. A second commit of it is refused, but not one after it
                 was discarded.
         """

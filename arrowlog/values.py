@@ -92,7 +92,7 @@ class Staged:
     files: Sequence[Mapping[str, Any]] = ()
     """Locations of the rows, in a form of the log."""
     rows: CarriedRows | None = None
-    """The rows themselves, if they are few and the caller asked for it."""
+    """The rows themselves, if the caller asked for it; on disk, if they are few."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import uuid
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from streamfactory.arrowlog.carried import CarriedRows
+from streamfactory.arrowlog.carried import CarriedRows, StoredAttempt
 from streamfactory.arrowlog.decoding import (
     InvalidValue,
     list_of,
@@ -263,15 +263,18 @@ def _staged(message: CommitMessage) -> Staged:
     except InvalidValue as error:
         msg = f"the commit message of task {message.context.task}: {error}"
         raise CorruptData(msg, remedy="abort the epoch, and write it again") from None
-    return Staged(found["attempt"], tuple(found["files"]), found.get("rows"))
+    files, rows = tuple(found["files"]), found.get("rows")
+    if isinstance(rows, StoredAttempt):  # of another process
+        return Staged(found["attempt"], (*files, rows.file))
+    return Staged(found["attempt"], files, rows)
 
 
 def _as_it_is(value: Any) -> Any:
     return value
 
 
-def _rows(value: Any) -> CarriedRows:
-    if not isinstance(value, CarriedRows):
+def _rows(value: Any) -> CarriedRows | StoredAttempt:
+    if not isinstance(value, CarriedRows | StoredAttempt):
         msg = "are not rows that a stage has sealed"
         raise InvalidValue(msg)
     return value

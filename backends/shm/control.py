@@ -39,7 +39,7 @@ from streamfactory.backends.shm.layout import (
 from streamfactory.backends.shm.waking import Word
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 _RECENT: Final = 64
@@ -51,8 +51,8 @@ _TRIES: Final = 1000
 class Known(NamedTuple):
     """What a topic remembers of its writers."""
 
-    writers: dict[str, WriterState]
-    recent: list[str]
+    writers: Mapping[str, WriterState]
+    recent: Sequence[str]
     """The last attempts whose rows were carried."""
 
 
@@ -229,7 +229,8 @@ class Control:
         known = Known(known.writers, known.recent[-_RECENT:])
         number = before.number + 1
         state = State(number, max(appended, before.appended_ms), parts)
-        data = encode_state(state, _encoded(known))
+        writers = _encoded(known)
+        data = encode_state(state, writers)
         # Not through the map: without memory that would end the process.
         at = slot_at(number, self._schema_size, SLOT)
         if os.pwrite(self._file, data, at) != len(data):
@@ -237,7 +238,8 @@ class Control:
             raise OSError(msg)
         self._words[COMMIT_WORD] = number
         self.word.wake()
-        self._state, self._where = decode_state(memoryview(data))
+        self._state = state
+        self._where = len(data) - len(writers), len(writers), crc32(writers)
         self._known = number, known
 
 

@@ -126,30 +126,36 @@ class Held:
 
 def held_by_all(folder: Path) -> Iterator[Held]:
     """The entries of all processes that live; files of dead ones are removed."""
-    for path in (folder / LEASES).glob("*.lease"):
-        with suppress(FileNotFoundError):
-            file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                data = os.pread(file, LEASE_SIZE, 0)
-                if _is_dead(file, data):
-                    path.unlink(missing_ok=True)
-                else:
-                    yield from _entries(data)
-            finally:
-                os.close(file)
+    for path, file in _opened(folder):
+        data = os.pread(file, LEASE_SIZE, 0)
+        if _is_dead(file, data):
+            with suppress(FileNotFoundError):
+                os.unlink(path)  # noqa: PTH108
+        else:
+            yield from _entries(data)
 
 
 def dead_leases(folder: Path) -> int:
     """How many files of dead processes there are."""
-    found = 0
-    for path in (folder / LEASES).glob("*.lease"):
+    return sum(
+        _is_dead(file, os.pread(file, LEASE_HEAD.size, 0))
+        for _, file in _opened(folder)
+    )
+
+
+def _opened(folder: Path) -> Iterator[tuple[str, int]]:
+    """The lease files of a topic. Strings: a writer may look at them for each epoch."""
+    place = os.path.join(folder, LEASES)  # noqa: PTH118
+    for name in os.listdir(place):  # noqa: PTH208
+        if not name.endswith(".lease"):
+            continue
+        path = f"{place}/{name}"
         with suppress(FileNotFoundError):
             file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
-                found += _is_dead(file, os.pread(file, LEASE_HEAD.size, 0))
+                yield path, file
             finally:
                 os.close(file)
-    return found
 
 
 def _is_dead(file: int, data: bytes) -> bool:

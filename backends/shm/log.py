@@ -72,7 +72,8 @@ class ShmLog(Log):
     def __init__(self, name: str, folder: Path, settings: Settings) -> None:
         self.name = name
         self.folder = folder
-        with self._whole():
+        self._whole = _Translated(self)
+        with self._whole:
             self._control = Control(folder)
         self.schema = self._control.schema
         self.validator = BatchValidator(self.schema)
@@ -122,7 +123,7 @@ class ShmLog(Log):
             check_range(self.name, bounds, start)
             if start == part.latest:
                 return LogSlice(None, start, bounds)
-            with self._whole():
+            with self._whole:
                 found = self._reader.read(partition, part, start)
             if found is not None:
                 rows, size, base = found
@@ -144,7 +145,7 @@ class ShmLog(Log):
     def move_reading(self, entry: int, partition: int, start: int) -> None:
         """Say from which offset on a reader needs rows."""
         part = self._part(self._state(), partition)
-        with self._whole():
+        with self._whole:
             position = self._reader.position(partition, part, start)
         self._reader.leases.move(entry, position)
         self._control.word.wake()  # a writer may wait for it
@@ -182,14 +183,14 @@ class ShmLog(Log):
         state, found = self._state(), dict[int, int | None]()
         for number in partitions:
             part = self._part(state, number)
-            with self._whole():
+            with self._whole:
                 at = self._reader.offset_at(number, part, timestamp_ms)
             found[number] = None if at is None else max(at, part.earliest)
         return found
 
     def sizes(self, partition: int) -> Sequence[tuple[int, int, int]]:
         part = self._part(self._state(), partition)
-        with self._whole():
+        with self._whole:
             return self._reader.sizes(partition, part)
 
     # --- writing ----------------------------------------------------------------------
@@ -205,7 +206,7 @@ class ShmLog(Log):
             return self._appender.commit(epoch, self.validator, self.incarnation, now)
 
     def discard(self, staged: Staged) -> None:
-        with self._whole():
+        with self._whole:
             self._appender.discard(staged, self.validator, self.incarnation)
 
     def claim(self, writer: str, instance: str) -> LastCommit | None:
@@ -219,12 +220,13 @@ class ShmLog(Log):
 
     def remembered(self) -> Mapping[str, WriterState]:
         self._state()
-        with self._whole():
+        with self._whole:
             return dict(self._control.known().writers)
 
     def forget(self, idle: float, keep: str | None = None) -> None:
+        remembered = self.remembered()
         oldest = self.clock() - idle * 1000
-        if not idle_writers(self.remembered(), oldest, keep):
+        if not idle_writers(remembered, oldest, keep):
             return
         with self._writing():
             known = self._control.known()
@@ -260,7 +262,7 @@ class ShmLog(Log):
                 self._control.publish(parts)
 
     def sweep(self) -> None:
-        with self._whole():
+        with self._whole:
             sweep(self.folder)
             for _ in held_by_all(self.folder):  # which removes those of the dead
                 pass
@@ -277,7 +279,7 @@ class ShmLog(Log):
 
     def facts(self) -> Mapping[str, str | int]:
         parts = self._state().parts
-        with self._whole():
+        with self._whole:
             return {
                 "location": str(self.folder),
                 "capacity of each partition": self._control.capacity,
@@ -303,7 +305,7 @@ class ShmLog(Log):
         if self._control.is_gone:
             msg = f"the topic {self.name!r} was deleted"
             raise TopicNotFound(msg)
-        with self._whole():
+        with self._whole:
             return self._control.state()
 
     def _part(self, state: State, partition: int) -> Part:
@@ -313,33 +315,42 @@ class ShmLog(Log):
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        with self._whole(), self._lock.held():
+        with self._whole, self._lock.held():
             self._state()  # which refuses a deleted topic
             yield
 
-    @contextmanager
-    def _whole(self) -> Iterator[None]:
-        """Translate errors of the files of the topic."""
-        try:
-            yield
-        except StreamError:
-            raise
-        except (Damaged, ipc.NotIpc, ipc.IpcTooLong, pa.ArrowInvalid) as error:
+    def translate(self, error: BaseException) -> None:
+        """Raise what an error of the files of the topic means."""
+        if isinstance(error, (Damaged, ipc.NotIpc, ipc.IpcTooLong, pa.ArrowInvalid)):
             msg = f"topic {self.name!r} in shared memory is damaged: {error}"
             remedy = f"delete the folder {self.folder}, and write the topic again"
             raise CorruptData(msg, remedy=remedy) from error
-        except FileNotFoundError as error:
-            if not hasattr(self, "_control"):
-                raise
+        if isinstance(error, FileNotFoundError) and hasattr(self, "_control"):
             if self.is_gone:
                 msg = f"the topic {self.name!r} was deleted"
                 raise TopicNotFound(msg) from error
             msg = f"topic {self.name!r} lacks a file: {error}"
             raise CorruptData(msg, remedy=f"delete {self.folder}") from error
-        except OSError as error:
+        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
             msg = f"topic {self.name!r} in {self.folder}: {error.strerror or error}"
             remedy = "free memory below the folder, or lower the capacity of topics"
             raise StorageFailed(msg, remedy=remedy) from error
+
+
+class _Translated:
+    """Translates errors of a topic. No generator: every call of a topic passes here."""
+
+    __slots__ = ("_log",)
+
+    def __init__(self, log: ShmLog) -> None:
+        self._log = log
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is not None and not isinstance(error, StreamError):
+            self._log.translate(error)
 
 
 def _sliced(

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 
 from streamfactory.arrowlog.disk import forks
 from streamfactory.backends.shm.layout import PINNED, Damaged
 from streamfactory.backends.shm.leases import Leases
-from streamfactory.backends.shm.ring import Ring, check_messages, decode_rows
+from streamfactory.backends.shm.messages import check_messages, decode_rows
+from streamfactory.backends.shm.ring import Ring
 from streamfactory.spi import BatchValidator
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from streamfactory.backends.shm.control import Control
     from streamfactory.backends.shm.layout import Part, Record
     from streamfactory.backends.shm.settings import Settings
 
+T = TypeVar("T")
+"""What an index is asked for."""
 _SHARE: Final = 4
 """A process holds at most a quarter of a ring; of further rows it gets copies."""
+_COPIED: Final = 2048
+"""Bytes of a record that is copied sooner than a lease for it is made."""
 
 
 class _Pin:
@@ -133,41 +138,43 @@ class RingReader:
 
     def offset_at(self, partition: int, part: Part, timestamp_ms: int) -> int | None:
         """The first offset appended at or after a time."""
-        with self._lock:
-            ring = self._follow(partition, part)
-            return None if ring is None else ring.offset_at(timestamp_ms)
+        return self._looked(partition, part, lambda ring: ring.offset_at(timestamp_ms))
 
     def sizes(self, partition: int, part: Part) -> Sequence[tuple[int, int, int]]:
         """Base, end and bytes of all records."""
-        with self._lock:
-            ring = self._follow(partition, part)
-            records = () if ring is None else ring.records
-            return [(r.base, r.base + r.rows, r.payload) for r in records]
 
-    def first_after(self, partition: int, part: Part, position: int) -> tuple[int, int]:
-        """Position and offset of the first record at or after a position."""
-        with self._lock:
-            ring = self._follow(partition, part)
-            for record in () if ring is None else ring.records:
-                if record.position >= position:
-                    return record.position, record.base
-        return part.head, part.latest
+        def sizes_of(ring: Ring) -> Sequence[tuple[int, int, int]]:
+            return [(r.base, r.base + r.rows, r.payload) for r in ring.records]
+
+        return self._looked(partition, part, sizes_of) or ()
+
+    def boundary(
+        self, partition: int, part: Part, least: int, most: int
+    ) -> tuple[int, int]:
+        """As `Ring.boundary`; the head and the latest offset if there is none."""
+        found = self._looked(partition, part, lambda ring: ring.boundary(least, most))
+        return found or (part.head, part.latest)
 
     def _found(self, partition: int, part: Part, offset: int) -> Record | None:
-        with self._lock:
-            ring = self._follow(partition, part)
-            return None if ring is None else ring.at(offset)
+        return self._looked(partition, part, lambda ring: ring.at(offset))
 
-    def _follow(self, partition: int, part: Part) -> Ring | None:
-        """The ring, with its index brought up to date; None if that is overwritten."""
-        ring = self.ring(partition)
-        try:
-            ring.follow(part)
-        except Damaged:
-            if self._tail(partition) > part.tail:
-                return None
-            raise
-        return ring
+    def _looked(
+        self, partition: int, part: Part, look: Callable[[Ring], T | None]
+    ) -> T | None:
+        """What a ring answers when its index is up to date.
+
+        Returns:
+            None, too, if the records were overwritten meanwhile.
+        """
+        with self._lock:
+            ring = self.ring(partition)
+            try:
+                ring.follow(part)
+                return look(ring)
+            except Damaged:
+                if self._tail(partition) > part.tail:
+                    return None
+                raise
 
     def _payload(self, partition: int, record: Record) -> tuple[pa.Buffer, bool] | None:
         """The messages of a record, in memory that no writer overwrites.
@@ -178,9 +185,10 @@ class RingReader:
         ring = self._rings[partition]
         found = ring.payload(record)
         entry = None
-        mapped = sum(self._pins.copy().values()) + record.length
-        if not self._settings.copies and mapped <= ring.capacity // _SHARE:
-            entry = self.leases.add(PINNED, partition, record.position)
+        if not self._settings.copies and record.length > _COPIED:
+            mapped = sum(self._pins.copy().values()) + record.length
+            if mapped <= ring.capacity // _SHARE:
+                entry = self.leases.add(PINNED, partition, record.position)
         if entry is None:
             copied = pa.py_buffer(found.to_pybytes())
             is_held = self._tail(partition) <= record.position

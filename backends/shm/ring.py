@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import mmap
 import os
+from array import array
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from streamfactory import arrowipc as ipc
 from streamfactory.backends.shm.layout import (
-    MESSAGE,
     PADDING,
     PAGE,
     RECORD_HEAD,
     RING_HEAD,
     RING_MAGIC,
-    STREAM,
     VERSION,
     Damaged,
     Record,
@@ -27,12 +25,11 @@ from streamfactory.backends.shm.layout import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from streamfactory.backends.shm.layout import Part
-
-_MOST_HEADER: Final = 64 << 20
+    from streamfactory.backends.shm.messages import Octets
 
 
 def ring_name(partition: int) -> str:
@@ -83,18 +80,27 @@ class Ring:
             raise
         self.data = pa.py_buffer(whole).slice(PAGE)
         self._view = memoryview(whole)[PAGE:]
-        self._bases: list[int] = []
-        self._records: list[Record] = []
+        self._bases = array("Q")
+        self._positions = array("Q")
+        """Of the records in the index. Numbers: a ring may hold a million records."""
         self._known: int | None = None
         """Position up to which records are in the index."""
+        self._end: int | None = None
+        """Offset behind the last one of them."""
         self.sound: set[int] = set()
         """Positions of records whose messages were validated here."""
+        self._written: mmap.mmap | None = None
+        """The file mapped for writing, from the first write on."""
+        self._allocated = 0
+        """Bytes of the file, from its beginning, that have memory."""
 
     def close(self) -> None:
         """Close the file. Batches that are held keep the memory mapped."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+            if self._written is not None:
+                self._written.close()
 
     # --- reading ----------------------------------------------------------------------
 
@@ -105,14 +111,14 @@ class Ring:
             Damaged: A record is not of the format; or it was overwritten meanwhile.
         """
         if self._known is None or self._known < part.tail:
-            self._bases, self._records, self._known = [], [], part.tail
+            del self._bases[:], self._positions[:]
+            self._known, self._end = part.tail, None
             self.sound.clear()
         while self._known < part.head:
             # Another thread may have followed a later state already.
             found = self.record(self._known, part.head - self._known)
-            expected = self._records[-1] if self._records else None
             if found.kind != PADDING:
-                end = expected and expected.base + expected.rows
+                end = self._end
                 late = found.base + found.rows > part.latest
                 if late or (end is not None and found.base != end):
                     msg = f"the record at position {found.position} has base "
@@ -120,12 +126,13 @@ class Ring:
                     msg += f"{part.latest} as the latest offset"
                     raise Damaged(msg)
                 self._bases.append(found.base)
-                self._records.append(found)
+                self._positions.append(found.position)
+                self._end = found.base + found.rows
             self._known += found.length
-        expired = bisect_left(self._records, part.tail, key=lambda r: r.position)
-        if expired:
-            self.sound.difference_update(r.position for r in self._records[:expired])
-            del self._records[:expired], self._bases[:expired]
+        if self._positions and self._positions[0] < part.tail:
+            expired = bisect_left(self._positions, part.tail)
+            self.sound.difference_update(self._positions[:expired])
+            del self._positions[:expired], self._bases[:expired]
 
     def record(self, position: int, most: int) -> Record:
         """The record at a position.
@@ -138,22 +145,57 @@ class Ring:
         return decode_record(head, position, min(most, self.capacity - at))
 
     @property
-    def records(self) -> Sequence[Record]:
-        """Those of the state that was followed last, in order of their offsets."""
-        return self._records
+    def records(self) -> Iterator[Record]:
+        """Those of the state that was followed last, in order of their offsets.
+
+        Raises:
+            Damaged: One was overwritten meanwhile.
+        """
+        return map(self._indexed, range(len(self._positions)))
 
     def at(self, offset: int) -> Record | None:
-        """The record with the rows of an offset; None if it is not in the index."""
+        """The record with the rows of an offset; None if it is not in the index.
+
+        Raises:
+            Damaged: It was overwritten meanwhile.
+        """
         index = bisect_right(self._bases, offset) - 1
-        if index < 0:
+        if index < 0 or self._end is None or offset >= self._end:
             return None
-        found = self._records[index]
-        return found if offset < found.base + found.rows else None
+        return self._indexed(index)
 
     def offset_at(self, timestamp_ms: int) -> int | None:
-        """The first offset appended at or after a time."""
-        index = bisect_left(self._records, timestamp_ms, key=lambda r: r.appended_ms)
-        return self._bases[index] if index < len(self._records) else None
+        """The first offset appended at or after a time.
+
+        Raises:
+            Damaged: A record was overwritten meanwhile.
+        """
+        index = bisect_left(
+            range(len(self._bases)),
+            timestamp_ms,
+            key=lambda index: self._indexed(index).appended_ms,
+        )
+        return self._bases[index] if index < len(self._bases) else None
+
+    def boundary(self, least: int, most: int) -> tuple[int, int] | None:
+        """Position and first offset of a record.
+
+        Args:
+            least: The record is at this position or after it.
+            most: The last record up to this position is meant, if there is one.
+        """
+        index = bisect_left(self._positions, least)
+        index = max(index, bisect_right(self._positions, most) - 1)
+        if index == len(self._positions):
+            return None
+        return self._positions[index], self._bases[index]
+
+    def _indexed(self, index: int) -> Record:
+        found = self.record(self._positions[index], self.capacity)
+        if found.base != self._bases[index] or found.kind == PADDING:
+            msg = f"the record at position {found.position} was replaced"
+            raise Damaged(msg)
+        return found
 
     def payload(self, record: Record) -> pa.Buffer:
         """The messages of a record, where they are."""
@@ -169,76 +211,32 @@ class Ring:
             return None, head
         return head, head + left
 
-    def write(self, record: Record, payload: pa.Buffer | None) -> None:
+    def write(self, record: Record, parts: Sequence[Octets]) -> None:
         """Write a record beyond the head: no reader looks there.
+
+        Args:
+            record: Its header.
+            parts: Its payload.
 
         Raises:
             OSError: There is no memory left.
         """
         at = PAGE + record.position % self.capacity
-        parts: list[bytes | memoryview] = [encode_record(record)]
-        if payload is not None:
-            parts.append(memoryview(payload))
-        written = os.pwritev(self._file, parts, at)
-        expected = sum(len(part) for part in parts)
-        while written < expected:  # a call writes 2 GiB at most
-            rest = memoryview(b"".join(parts))[written:]
-            written += os.pwrite(self._file, rest, at + written)
+        target = self._reserved(at + RECORD_HEAD + record.payload)
+        for part in (encode_record(record), *parts):
+            end = at + len(part)
+            target[at:end] = memoryview(part).cast("B")
+            at = end
 
+    def _reserved(self, end: int) -> mmap.mmap:
+        """The file mapped for writing, with memory for so many bytes of it.
 
-# --- messages -----------------------------------------------------------------------
-
-
-def encode_rows(rows: pa.RecordBatch, *, dictionaries: bool) -> pa.Buffer:
-    """The messages of a batch: one, or a stream where the schema has dictionaries."""
-    if not dictionaries:
-        return rows.serialize()
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_batch(rows)
-    return sink.getvalue()
-
-
-def check_messages(payload: pa.Buffer, kind: int) -> None:
-    """Check the headers of all messages of a record, before Arrow reads them.
-
-    Raises:
-        ipc.NotIpc, ipc.IpcTooLong: They are not those of a record.
-    """
-    data, at = memoryview(payload), 0
-    kinds: list[int] = []
-    while at < len(data):
-        if len(data) - at < ipc.PREFIX:
-            msg = "a message ends before its header"
-            raise ipc.NotIpc(msg)
-        length = ipc.header_length(data[at : at + ipc.PREFIX], _MOST_HEADER)
-        begin, at = at + ipc.PREFIX, at + ipc.PREFIX + length
-        if length == 0:
-            break
-        header = ipc.read_header(data[begin:at], len(data) - at)
-        if header.compressed is not None or header.foreign_order:
-            msg = "a message is compressed, or of another order of bytes"
-            raise ipc.NotIpc(msg)
-        kinds.append(header.kind)
-        at += header.body
-    single = kinds == [ipc.ROWS]
-    stream = kinds[:1] == [ipc.SCHEMA] and kinds[-1:] == [ipc.ROWS]
-    if at != len(data) or not (single if kind == MESSAGE else stream):
-        msg = f"a record has messages of kinds {kinds[:10]}"
-        raise ipc.NotIpc(msg)
-
-
-def decode_rows(payload: pa.Buffer, kind: int, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch of a record, in the memory of its payload.
-
-    Raises:
-        Damaged: Arrow cannot read the messages.
-    """
-    try:
-        if kind == STREAM:
-            with pa.ipc.open_stream(payload) as reader:
-                return reader.read_next_batch()
-        return pa.ipc.read_record_batch(payload, schema)
-    except (pa.ArrowException, ValueError, OSError, StopIteration) as error:
-        msg = f"the messages of a record cannot be read: {error}"
-        raise Damaged(msg) from error
+        Without memory a write into the map would end the process. A call of the system
+        that writes could not, but copies at less than half the speed.
+        """
+        if end > self._allocated:
+            os.posix_fallocate(self._file, self._allocated, end - self._allocated)
+            self._allocated = end
+        if self._written is None:
+            self._written = mmap.mmap(self._file, PAGE + self.capacity)
+        return self._written

@@ -1,4 +1,9 @@
-"""Stages: rows of attempts that wait for their commit, in memory or in a file."""
+"""Stages: rows of attempts that wait for their commit, in memory or in a file.
+
+Rows that their own process commits stay where they are until the commit copies them
+into the rings. Those of a message that is pickled, for a commit by another process, are
+stored in a file.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +22,13 @@ from streamfactory.arrowlog.disk.folders import Folders, Modes
 from streamfactory.arrowlog.stages import SoundStage
 from streamfactory.arrowlog.values import Staged
 from streamfactory.backends.shm.layout import STAGING, STREAM
-from streamfactory.backends.shm.ring import check_messages
-from streamfactory.conversion.arrays import unshared
-from streamfactory.spi import BatchValidator, CorruptData, MisuseError
+from streamfactory.backends.shm.messages import check_messages
+from streamfactory.spi import (
+    BatchValidator,
+    CorruptData,
+    MisuseError,
+    StorageFailed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,8 +36,6 @@ if TYPE_CHECKING:
 
     from streamfactory.spi import SoundRows
 
-CARRIED: Final = 1 << 20
-"""Bytes of rows up to which a sealed attempt carries them itself."""
 _ABANDONED: Final = 24 * 3600.0
 """Seconds after which a staged file is removed: longer than any epoch takes."""
 _NAME: Final = re.compile(r"[0-9a-f]{32}\.arrow")
@@ -68,23 +75,38 @@ class ShmStage(SoundStage):
         check_schema(rows.batch, self._validator.schema)
         self._check_partition(partition)
         if rows.num_rows:
-            # They outlive the call, and the memory may be the caller's.
-            kept = unshared(rows.batch)
-            if kept is not rows.batch:  # which may have changed since it was validated
-                rows = self._validator.validated(kept)
-            self._rows.append((partition, rows))
+            self._rows.append((partition, rows))  # which may be kept: see `Outgoing`
 
     def seal(self, *, carried: bool = False) -> Staged:
         rows, self._rows = self._rows, []
-        size = sum(one.nbytes for _, one in rows)
-        if carried and size <= CARRIED:
-            kept = CarriedRows(self._incarnation, self._validator.schema, rows, size)
-            return Staged(self._attempt, rows=kept)
         if not rows:
             return Staged(self._attempt)
-        name = f"{uuid.uuid4().hex}.arrow"
-        _write(self._folder / STAGING / name, self._validator.schema, rows)
-        return Staged(self._attempt, ({"name": name},))
+        file = {"name": f"{uuid.uuid4().hex}.arrow"}
+
+        def store() -> Mapping[str, str]:
+            self._write(file["name"], rows)
+            return file
+
+        if not carried:
+            return Staged(self._attempt, (store(),))
+        size = sum(pa.ipc.get_record_batch_size(one.batch) for _, one in rows)
+        schema = self._validator.schema
+        kept = CarriedRows(self._incarnation, schema, rows, size, store)
+        return Staged(self._attempt, rows=kept)
+
+    def _write(self, name: str, rows: Parts) -> None:
+        """Write a file.
+
+        Raises:
+            StorageFailed: permanent; there is no memory left.
+        """
+        path = self._folder / STAGING / name
+        try:
+            _write(path, self._validator.schema, rows)
+        except OSError as error:
+            msg = f"rows cannot be staged in {path}: {error.strerror or error}"
+            remedy = "free memory below the folder, or write smaller epochs"
+            raise StorageFailed(msg, remedy=remedy) from error
 
     def discard(self) -> None:
         self._rows = []

@@ -104,7 +104,6 @@ class ShmLogStore(LogStore):
             log.close()
 
     def open(self, name: str) -> ShmLog:
-        folder = self.root / topic_folder(name)
         with self._lock:
             found = self._logs.get(name)
             if found is not None and not found.is_gone:
@@ -115,6 +114,7 @@ class ShmLogStore(LogStore):
             with self._whole():
                 self._check_owner()
                 try:
+                    folder = self.root / topic_folder(name)
                     made = ShmLog(name, folder, self._settings)
                 except FileNotFoundError:
                     raise self._missing(name) from None

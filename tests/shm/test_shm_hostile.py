@@ -102,7 +102,7 @@ def test_a_partition_that_vanishes_while_it_is_read_is_damage(tmp_path: Path) ->
         state = log._control.state()
         part = state.parts[0]
         seal(tmp_path / "topics", State(state.number + 2, 0, []))
-        with pytest.raises(CorruptData, match="vanished"), log._whole():
+        with pytest.raises(CorruptData, match="vanished"), log._whole:
             log._reader.read(0, part, 0)
 
 

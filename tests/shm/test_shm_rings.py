@@ -143,6 +143,21 @@ def test_a_batch_that_is_held_is_not_overwritten(store: Any) -> None:
     assert numbers(log)[-1] == before[0].latest + EACH - 1
 
 
+@pytest.mark.parametrize("which", range(1, 5))
+def test_a_batch_that_was_given_up_with_older_ones_is_not_overwritten(
+    which: int, store: Any
+) -> None:
+    log = store().create("t", SCHEMA)
+    fill(log, range(5))
+    held = log.read(0, which * EACH, max_rows=EACH, max_bytes=1 << 30).rows
+    assert held is not None
+    copy = held.to_pylist()
+    with pytest.raises(StreamTimeout, match="holds rows"):
+        fill(log, range(5, 60))
+    assert log.bounds()[0].earliest >= which * EACH
+    assert held.to_pylist() == copy
+
+
 def test_who_holds_a_quarter_of_a_ring_gets_copies(store: Any) -> None:
     log = store().create("t", SCHEMA)
     kept: list[pa.RecordBatch] = []
@@ -192,6 +207,21 @@ def test_a_writer_waits_for_readers_where_the_topic_says_so(store: Any) -> None:
     writer.join(30)
     assert written.is_set()
     assert found == [*range(60 * EACH)]
+
+
+def test_a_full_ring_gives_up_no_row_that_a_reader_still_needs(store: Any) -> None:
+    log = store(blocks=True).create("t", SCHEMA)
+    entry = log.begin_reading(0)
+    assert entry is not None
+    put(log, rows(0, 5))
+    behind = CAPACITY // int(log.facts()["bytes"]) - 3
+    for number in range(1, 400):  # records of a few rows: many are given up at a time
+        put(log, rows(number * 5, 5))
+        needed = max(0, number - behind) * 5
+        log.move_reading(entry, 0, needed)
+        assert log.bounds()[0].earliest <= needed
+    assert log.bounds()[0].earliest > 0
+    log.end_reading(entry)
 
 
 @pytest.mark.parametrize("reads", [True, False])

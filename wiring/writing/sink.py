@@ -101,6 +101,8 @@ class Sink(Closing):
         self.factory = self.producer.factory
         self.guard = self.producer.guard
         self.claims = self.producer.claims
+        self._verdicts: dict[bool, Verdict] = {}
+        """What `guarantee` has returned, with a writer id and without."""
         self._keys: KeyColumns | None = None
         if configured.key_decoder is not None and configured.decoder is not None:
             self._keys = KeyColumns(configured.key_decoder, self.config)
@@ -120,10 +122,13 @@ class Sink(Closing):
         if writer_id == "":
             msg = "writer.id must not be empty"
             raise MisuseError(msg, stream=self.config.name, remedy="omit it")
-        verdict = end_verdict(
-            self.config, self.claims, Role.WRITE, writer_id=writer_id is not None
-        )
-        return check_guarantee("sink", verdict, [self.config])
+        named = writer_id is not None
+        found = self._verdicts.get(named)
+        if found is None:
+            verdict = end_verdict(self.config, self.claims, Role.WRITE, writer_id=named)
+            found = check_guarantee("sink", verdict, [self.config])
+            self._verdicts[named] = found
+        return found
 
     @property
     def schema(self) -> pa.Schema | None:

@@ -6,6 +6,7 @@ import threading
 import warnings
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, final
 
 import pyarrow as pa
@@ -115,7 +116,6 @@ class Writer(Closing):
         self._producer = producer
         self._shared = shared
         self._target = target
-        self._fitting = RowFitting(target.rows, target.contract)
         self._encoder = encoder
         self._keys = keys
         compared = producer.compares(context)
@@ -296,9 +296,14 @@ class Writer(Closing):
         deleted = None
         if self._changes is not None:
             parcel, deleted = apply_changes(parcel, self._changes, self._router)
-        fitting = self._fitting.fit(parcel)
+        fitting = self._row_fitting.fit(parcel)
         self.counters.discarded += parcel.rows.num_rows - fitting.rows.num_rows
         return fitting, deleted
+
+    @cached_property
+    def _row_fitting(self) -> RowFitting:
+        """Made for the first rows that are not written as they are."""
+        return RowFitting(self._target.rows, self._target.contract)
 
     def _final_schema(self) -> pa.Schema | None:
         """Return the schema of rows that are written as they are; None if none are."""

@@ -15,10 +15,9 @@ from tests.fuzz.entries.base import VARIED, Entry, numbered
 
 from streamfactory.arrowlog import Epoch
 from streamfactory.backends.shm import layout
-from streamfactory.backends.shm.ring import encode_rows
+from streamfactory.backends.shm.messages import RowEncoder
 from streamfactory.backends.shm.settings import Settings
 from streamfactory.backends.shm.store import ShmLogStore
-from streamfactory.live.schemas import has_dictionary
 from streamfactory.spi import Summary
 
 if TYPE_CHECKING:
@@ -196,8 +195,7 @@ class ShmTopics(Entry):
         return chance.choice(found)
 
     def _encoded(self, rows: pa.RecordBatch) -> bytes:
-        nested = has_dictionary(rows.schema.types)
-        return bytes(encode_rows(rows, dictionaries=nested))
+        return b"".join(map(bytes, RowEncoder(rows.schema).encode(rows)))
 
     def _written(self, record: layout.Record, payload: bytes) -> list[Any]:
         data = layout.encode_record(record) + payload
