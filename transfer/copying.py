@@ -7,7 +7,6 @@ checkpoint are copied again.
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -26,20 +25,12 @@ from streamfactory.spi import (
 from streamfactory.spi.claims import combine
 from streamfactory.transfer.conversion import route_between
 from streamfactory.transfer.positions import CopyPositions
+from streamfactory.transfer.reports import CommitReports
 from streamfactory.transfer.skipping import Skipping
 from streamfactory.wiring.config.guarantees import check_guarantee
-from streamfactory.wiring.controls.states import copy_job, pipeline_job
 from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.core.throttle import Throttle
-from streamfactory.wiring.metrics.batches import (
-    FinishedBatch,
-    StreamEnd,
-    batches,
-    ranges_between,
-    reported,
-)
-from streamfactory.wiring.metrics.traceparents import Traceparents
 from streamfactory.wiring.reading.acknowledging import Acknowledger
 from streamfactory.wiring.reading.following import all_ended, read_from
 from streamfactory.wiring.reading.progress import ProgressGroup
@@ -166,15 +157,10 @@ class Copy(Closing):
         self._route: Conversion | None = None
         """Of this pass."""
         self._backfill = backfill
-        self._kind, self._name = "copy", writer_id
-        """In reports of batches."""
-        job = copy_job(writer_id)
-        if control is not None and control.job.startswith(pipeline_job("")):
-            job = control.job
-            self._kind, _, self._name = job.partition("/")
+        self._reports = CommitReports(source.config, sink.config, writer_id, control)
         self._skipping = None
         if backfill is None:
-            self._skipping = Skipping(source, sink, writer_id, job)
+            self._skipping = Skipping(source, sink, writer_id, self._reports.job)
         self._progress = None if backfill else ProgressGroup(source)
         self._acknowledger = Acknowledger(source)
         self._committed = False
@@ -182,10 +168,6 @@ class Copy(Closing):
         self._position: Position | None = None
         self._rows = self._epochs = self._dead = 0
         self._losses: list[Loss] = []
-        self._began: float | None = None
-        """When the first rows of the open epoch were read, since 1970-01-01 UTC."""
-        self._traceparents = Traceparents()
-        """Of the open epoch."""
         self.guarantee = self._promise()
         """The guarantee of the copy, with reasons."""
 
@@ -293,10 +275,14 @@ class Copy(Closing):
             self._publish(self._position)  # also without new rows
             if self._committed:
                 self._acknowledge(self._position)  # repeated if it failed before
+        return self._result(complete=complete, unread=epochs.unread)
+
+    def _result(self, *, complete: bool, unread: int) -> Copied:
+        """Of a pass that has ended and committed."""
         if self._dead and self._letters is not None:
             place = self._letters.config.name
             log.warning("dead letters in %r: %d more", place, self._dead)
-        confirmed = not epochs.unread
+        confirmed = not unread
         if complete and not self._sink.claims.durable:
             # Streams that end with this process are ended normally for their readers.
             confirmed &= self._sink.end_stream(Finished()) is None
@@ -396,10 +382,7 @@ class Copy(Closing):
             diversion.add(batch)
         if not batch.num_rows:
             return
-        if self._began is None:
-            self._began = time.time()
-        if batches.watched:
-            self._traceparents.add(batch.rows)
+        self._reports.add(batch)
         rows, letters = route.apply(batch)
         if letters is not None:
             assert diversion is not None
@@ -444,7 +427,7 @@ class Copy(Closing):
         self._route.commit(position)
         epoch = epochs.epoch
         if rows or self._positions.remembered:
-            with self._reported(epochs, position):
+            with self._reports.commit(epochs, self._position, position):
                 epochs.commit(position)
             self._epochs += bool(rows)
             self._rows += rows
@@ -458,31 +441,6 @@ class Copy(Closing):
         if self._committed:
             self._acknowledge(position)
         rotation.begin_range()
-
-    @contextmanager
-    def _reported(self, epochs: Epochs, position: Position) -> Iterator[None]:
-        """Report a commit with rows to traces."""
-        if not (batches.watched and epochs.pending):
-            yield
-            return
-        now = time.time()
-        batch = FinishedBatch(
-            self._kind,
-            self._name,
-            min(now, self._began or now),
-            now,
-            now,
-            StreamEnd.of(self._source.config),
-            [StreamEnd.of(self._sink.config)],
-            ranges_between(self._position, position),
-            epochs.epoch,
-            epochs.pending,
-            writer_id=self.writer_id,
-            parents=self._traceparents.take(),
-        )
-        self._began = None
-        with reported(batch):
-            yield
 
     def _publish(self, position: Position | None) -> None:
         if self._progress is not None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _PARTING: Final = 1.0
 """Seconds to abort an open transaction on close; otherwise the broker does it."""
+_STALLED: Final = 1.0
+"""Seconds without an answer of the broker, after which it is asked for the topics."""
 _QUEUE_KBYTES: Final = 65_536
 """Size of the client's queue: back-pressure is by bytes only."""
 
@@ -84,6 +86,8 @@ class TransactionalProducer:
         self._woken = False
         self._begun = False
         """Whether a transaction is open, and neither commit nor abort was tried."""
+        self._topics: set[str] = set()
+        """Topics that the transaction writes."""
         owned = {
             "transactional.id": name,
             "transaction.timeout.ms": int(timeout * 1000),
@@ -103,6 +107,7 @@ class TransactionalProducer:
     def begin(self) -> None:
         """Begin a transaction."""
         self._sender.forget()
+        self._topics.clear()
         self._producer.begin_transaction()
         self._begun = True
 
@@ -139,9 +144,7 @@ class TransactionalProducer:
                 read the marker.
             StreamTimeout: transient; the outcome is unknown.
         """
-        while self._producer.flush(SLICE):
-            self._check(deadline)
-        self._check(deadline)
+        self._flush(deadline)
         self._sender.check_delivered()
         self._begun = False
         try:
@@ -190,9 +193,30 @@ class TransactionalProducer:
                 if answer.orig_broker_id >= 0:
                     break
 
+    def _flush(self, deadline: Deadline) -> None:
+        """Wait until the broker has answered for each message.
+
+        The client adds partitions to a transaction again and again for as long as the
+        broker does not know their topic, and does not look whether it was deleted.
+        Its messages fail when it is asked for the topic.
+        """
+        queued, since = 0, time.monotonic()
+        while left := self._producer.flush(SLICE):
+            self._check(deadline)
+            now = time.monotonic()
+            if left != queued:
+                queued, since = left, now
+            elif now - since > _STALLED:
+                since = now
+                for topic in self._topics:
+                    with suppress(KafkaException):  # messages state the reason
+                        self._producer.list_topics(topic, timeout=_slice(deadline))
+        self._check(deadline)
+
     def _send(
         self, topic: str, partition: int, rows: pa.RecordBatch, deadline: Deadline
     ) -> None:
+        self._topics.add(topic)
         for _ in self._sender.send(topic, partition, rows):
             self._producer.poll(0)
             self._check(deadline)

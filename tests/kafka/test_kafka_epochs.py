@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ from streamfactory.spi import (
     Position,
     StreamTimeout,
     Summary,
+    TopicNotFound,
     WriterFenced,
 )
 from streamfactory.wiring.streams.opening import open_sink
@@ -126,6 +128,23 @@ def test_an_epoch_whose_verdict_was_lost_is_stored_once(
         assert commit(committer, sink, 1, 2, 3), "this call made the commit"
         assert commit(committer, sink, 2, 4)
     assert values(kafka, topic) == [b"1", b"2", b"3", b"4"]
+
+
+def test_a_commit_into_a_deleted_topic_does_not_wait_for_its_transaction_to_end(
+    topics: Topics, topic: str, properties: dict[str, str]
+) -> None:
+    properties["stream.kafka.transaction.timeout.millis"] = "600000"
+    with (
+        open_sink(properties) as sink,
+        contextlib.closing(sink.committer(writer_id="w")) as committer,
+    ):
+        staged = stage(sink, 0, 1)
+        committer.last()
+        topics.delete(topic)
+        begun = time.monotonic()
+        with pytest.raises(TopicNotFound):
+            committer.commit(0, [staged])
+        assert time.monotonic() - begun < 200
 
 
 @pytest.mark.parametrize("done", [False, True])

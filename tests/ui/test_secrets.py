@@ -111,6 +111,7 @@ def test_no_error_of_a_look_up_or_a_job_shows_a_secret(
         "stream.kafka.broker.list": "127.0.0.1:1",
         "stream.kafka.decoder.class.name": "raw",
         "stream.kafka.consumer.prop.sasl.password": "${env:PLANTED}",
+        "stream.kafka.connection.timeout.millis": "100",
     }
     body = {"name": "safe", "properties": kafka}
     (world.catalogue / "safe.json").write_text(json.dumps(body))

@@ -19,6 +19,7 @@ from streamfactory.wiring.reading.batches import BatchMaker
 from streamfactory.wiring.reading.bounds import Bounds
 from streamfactory.wiring.reading.counters import Counters, ReadTally
 from streamfactory.wiring.reading.fetching import FetchLoop
+from streamfactory.wiring.reading.losses import LossPolicy
 from streamfactory.wiring.reading.recovering import RecoveringConsumer
 
 if TYPE_CHECKING:
@@ -31,12 +32,12 @@ if TYPE_CHECKING:
         Partition,
         PartitionInfo,
         PartitionLevelConsumer,
+        StreamConfig,
     )
     from streamfactory.wiring.core.clock import Clock
     from streamfactory.wiring.core.guard import Guard
     from streamfactory.wiring.core.throttle import Throttle
     from streamfactory.wiring.decoding.row_schema import Shaper
-    from streamfactory.wiring.reading.losses import LossPolicy
 
 log = logging.getLogger("streamfactory")
 
@@ -57,6 +58,18 @@ class ReaderSettings:
     losses: LossPolicy
     idle: float
     """Seconds without data after which the consumer is recreated; 0 for never."""
+
+    @classmethod
+    def of(cls, config: StreamConfig) -> ReaderSettings:
+        """Create them from the options."""
+        return cls(
+            stream=config.name,
+            timeout=config["fetch.timeout.millis"] / 1000,
+            max_rows=config["batch.rows"],
+            max_bytes=config["batch.bytes"],
+            losses=LossPolicy.of(config),
+            idle=max(0, config["idle.timeout.millis"]) / 1000,
+        )
 
 
 @final

@@ -6,13 +6,12 @@ import itertools
 import os
 import threading
 from collections import Counter
-from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any, Final, final
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.conversion.conform import check_columns
 from streamfactory.conversion.differences import schema_difference
 from streamfactory.spi import (
-    SCHEMA,
     ClosedError,
     ConfigError,
     ConsumerFactory,
@@ -20,12 +19,10 @@ from streamfactory.spi import (
     PartitionInfo,
     Role,
     SchemaMismatch,
-    StreamError,
     Unsupported,
     Yields,
     envelope_schema,
 )
-from streamfactory.spi.ddl import parse_ddl
 from streamfactory.wiring.config.guarantees import (
     check_guarantee,
     end_verdict,
@@ -33,30 +30,23 @@ from streamfactory.wiring.config.guarantees import (
 )
 from streamfactory.wiring.core.canonical import canonical_schema, declared_schema
 from streamfactory.wiring.core.clock import Clock
-from streamfactory.wiring.core.guard import Guard, log, log_warnings
+from streamfactory.wiring.core.guard import Guard, log_warnings
 from streamfactory.wiring.core.throttle import Rate, Throttle
-from streamfactory.wiring.decoding.deadletters import EVIDENCE, Origin
-from streamfactory.wiring.decoding.keys import KeyStage, key_options
-from streamfactory.wiring.decoding.payloads import Payloads
+from streamfactory.wiring.decoding.deadletters import EVIDENCE
 from streamfactory.wiring.decoding.row_schema import Shaper, metadata_fields
-from streamfactory.wiring.decoding.stage import DecodePolicy, DecodeStage
+from streamfactory.wiring.decoding.stages import StageFactory
 from streamfactory.wiring.decoding.typed_rows import TypedRows
-from streamfactory.wiring.reading.losses import LossPolicy
 from streamfactory.wiring.reading.metadata import Metadata
 from streamfactory.wiring.reading.reader import Reader, ReaderSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     import pyarrow as pa
 
-    from streamfactory.spi import (
-        Decoder,
-        MessageDecoder,
-        PartitionLevelConsumer,
-        StreamConfig,
-    )
+    from streamfactory.spi import PartitionLevelConsumer
     from streamfactory.wiring.config.settled import Configured
+    from streamfactory.wiring.decoding.stage import DecodeStage
 
     Wrap = Callable[[ConsumerFactory], ConsumerFactory]
 
@@ -107,20 +97,9 @@ class Source:
         opening: bytes | None = None,
     ) -> None:
         self.config = configured.config
-        self._decoder = configured.decoder
-        self._key_decoder = None
-        if self.config.get("key.decoder.columns") or not raw_keys:
-            self._key_decoder = configured.key_decoder
-        self.origin = Origin.of(self.config, self._decoder)
+        self._stages = StageFactory(configured, aside=aside, raw_keys=raw_keys)
+        self.origin = self._stages.origin
         """The origin of this stream's dead letters."""
-        drop = aside is None and self.decodes and for_group(self.config)
-        if drop:
-            what = "undecodable messages are dropped here: "
-            what += "only copy and groups write dead letters"
-            log.warning("stream %r: " + what, self.config.name)
-        self._policy = DecodePolicy.of(
-            self.config, self.origin if aside else None, drop=drop
-        )
         self._fields = None if fields is None else tuple(fields)
         self._client_id = unique_client_id(client_id)
         self.clock = clock or Clock()
@@ -149,14 +128,7 @@ class Source:
         self._closed = threading.Event()
         self._shaped: tuple[pa.Schema, frozenset[str]] | None = None
         """The schema, and the columns that are added."""
-        self._settings = ReaderSettings(
-            stream=self.config.name,
-            timeout=self.config["fetch.timeout.millis"] / 1000,
-            max_rows=self.config["batch.rows"],
-            max_bytes=self.config["batch.bytes"],
-            losses=LossPolicy.of(self.config),
-            idle=max(0, self.config["idle.timeout.millis"]) / 1000,
-        )
+        self._settings = ReaderSettings.of(self.config)
         self.rate = Rate(
             self.config.get("max.rows.per.second"),
             self.config.get("max.bytes.per.second"),
@@ -171,7 +143,7 @@ class Source:
     @property
     def decodes(self) -> bool:
         """Whether messages are decoded."""
-        return self._decoder is not None and self._decoder.decoder is not None
+        return self._stages.decodes
 
     # Not `cached_property`: on Python 3.11 it has one lock for all instances, and
     # fetching a schema may block.
@@ -293,16 +265,16 @@ class Source:
                 tombstones=self.config["includeTombstones"],
                 key=key,
                 # Dead letters need the place of each row: nothing hides it.
-                own=() if self._policy.evidence else base.names,
+                own=() if self._stages.policy.evidence else base.names,
             )
-        if stage is not None and self._policy.evidence:
+        if stage is not None and self._stages.policy.evidence:
             added += EVIDENCE
         envelopes = source.equals(envelope_schema())
         try:
             self._check_columns(base, added)
             typed = None
             if stage is None and not envelopes:
-                typed = TypedRows(base, self._policy, partition, self._fields)
+                typed = TypedRows(base, self._stages.policy, partition, self._fields)
             return Shaper(
                 base,
                 fields=self._fields,
@@ -350,8 +322,9 @@ class Source:
         # For envelopes, `schema` declares the decoded rows.
         declared = self._envelopes and "schema" in self.config
         schema = envelope_schema() if declared else self.metadata.schema()
+        decoder = self._stages.decoder
         if schema.equals(envelope_schema()):
-            if self._decoder is None:
+            if decoder is None:
                 msg = "this stream has undecoded messages, but no decoder is configured"
                 key = f"stream.{self.config.type}.decoder.class.name"
                 raise ConfigError(
@@ -359,69 +332,21 @@ class Source:
                     stream=self.config.name,
                     remedy=f"set {key}; use raw to read them undecoded",
                 )
-        elif self._decoder is not None:
-            name = self._decoder.name
+        elif decoder is not None:
+            name = decoder.name
             msg = f"this stream has typed rows, so the decoder {name!r} cannot be used"
             raise ConfigError(msg, stream=self.config.name, remedy="omit it")
         return schema
 
     def _pushed_fields(self) -> Sequence[str] | None:
-        return self._fields if self._decoder is None else None
+        return self._fields if self._stages.decoder is None else None
 
     def decode_stage(self, partition: Partition) -> DecodeStage | None:
         """Create the decoding stage of a partition; None if messages are not decoded.
 
         The caller closes it.
         """
-        try:
-            return self._decode_stage(partition)
-        except StreamError as error:
-            error.at(stream=self.config.name)
-            raise
-
-    def _decode_stage(self, partition: Partition) -> DecodeStage | None:
-        descriptor, config = self._decoder, self.config
-        if descriptor is None or descriptor.decoder is None:
-            return None
-        declared = config.settings.get("schema")
-        options = config.decoder_options()
-        codec, most = config["payload.compression"], config["payload.max.bytes"]
-        with ExitStack() as unless_made:
-            keys = None
-            if self._key_decoder is not None:
-                keys = self._keys(self._key_decoder)
-                unless_made.callback(keys.close)
-            if declared is not None:
-                options |= _handed_over(descriptor, options, declared.text)
-            decoder = self._make(descriptor, options)
-            unless_made.callback(decoder.close)
-            stage = DecodeStage(
-                decoder,
-                self._policy,
-                partition,
-                self._fields,
-                declared=None if declared is None else parse_ddl(declared.value),
-                keys=keys,
-                payloads=None if codec == "none" else Payloads(codec, most),
-            )
-            unless_made.pop_all()
-        return stage
-
-    def _keys(self, descriptor: Decoder) -> KeyStage:
-        config = self.config
-        options = key_options(descriptor, config)
-        wanted = config["key.decoder.columns"]
-        prefix = config["key.decoder.columns.prefix"] if wanted else None
-        decoder = self._make(descriptor, options)
-        try:
-            return KeyStage(decoder, prefix)
-        except BaseException:
-            decoder.close()
-            raise
-
-    def _make(self, descriptor: Decoder, options: dict[str, Any]) -> MessageDecoder:
-        assert descriptor.decoder is not None
-        return descriptor.decoder(options, self.config.get("topic.name", ""))
+        return self._stages.create(partition, self._fields)
 
     def _check_columns(self, base: pa.Schema, added: Sequence[pa.Field]) -> None:
         try:
@@ -447,31 +372,3 @@ class Source:
             complaint = f"column {twice[0]!r} is selected twice"
         if complaint is not None:
             raise ConfigError(complaint, stream=self.config.name)
-
-
-def for_group(config: StreamConfig) -> bool:
-    """Whether a group writes the dead letters of a stream to another stream."""
-    return (
-        config["consumer.type"] == "highlevel"
-        and config["decode.on.error"] == "dead-letter"
-        and "dead.letter.stream" in config
-    )
-
-
-def _handed_over(
-    decoder: Decoder, given: Mapping[str, Any], schema: str
-) -> dict[str, Any]:
-    """Pass the stream's ``schema`` to a decoder without schema that accepts the form.
-
-    A decoder with another form of schema (Avro) keeps its own.
-    """
-    for option in decoder.options:
-        value = given.get(option.key)
-        unset = None if option.default is None else option.parse(option.default)
-        if option.key.startswith("schema") and value and value != unset:
-            return {}
-    for option in decoder.options:
-        if option.key == "schema" and (option.type is SCHEMA or option.validator):
-            with suppress(ValueError):
-                return {"schema": option.parse(schema)}
-    return {}

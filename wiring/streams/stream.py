@@ -20,8 +20,8 @@ from streamfactory.spi import (
 from streamfactory.spi.arguments import COUNT, FLAG, NAMES, SECONDS, takes
 from streamfactory.wiring.config.loading import FAULTS, StreamLike, load
 from streamfactory.wiring.core.closing import Closing
+from streamfactory.wiring.decoding.stages import for_group
 from streamfactory.wiring.reading.following import read_from
-from streamfactory.wiring.reading.source import for_group
 from streamfactory.wiring.reading.starts import ending_offsets
 from streamfactory.wiring.receiving.embedded import open_source
 from streamfactory.wiring.streams.authored import AuthoredGroup

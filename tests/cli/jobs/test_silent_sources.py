@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -149,15 +149,6 @@ def test_copy_ends_while_its_server_does_not_answer_and_continues(
     assert rows() == [1, 2, 3]
 
 
-def test_lag_ends_while_a_server_does_not_answer(
-    server: ServerProcess, source: Path, tmp_path: Path
-) -> None:
-    with frozen(server), started(tmp_path, "lag", source) as child:
-        time.sleep(5)  # mostly it has started by then
-        status, err = ended(child, signal.SIGTERM)
-    assert (status, err.splitlines()[-1]) == (143, "error: [interrupted] terminated")
-
-
 def test_lag_that_watches_ends_while_a_server_does_not_answer(
     server: ServerProcess, source: Path, tmp_path: Path
 ) -> None:
@@ -170,40 +161,48 @@ def test_lag_that_watches_ends_while_a_server_does_not_answer(
     assert (status, "Traceback" in err) == (0, False)
 
 
-@pytest.fixture
-def silent(tmp_path: Path) -> Iterator[Callable[..., Path]]:
-    """Makes streams of a server that accepts connections and never answers."""
-    connections: list[socket.socket] = []
+class SilentServer:
+    """Accepts connections, and never answers."""
 
-    def accept() -> None:
-        while True:
-            try:
-                connections.append(listener.accept()[0])
-            except OSError:
-                return
+    def __init__(self) -> None:
+        self.connected = threading.Event()
+        self._connections: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self._accept)
+        self._thread.start()
 
-    def stream(scheme: str) -> Path:
-        host, port = listener.getsockname()
+    def stream(self, folder: Path, scheme: str) -> Path:
+        """The definition of a stream of this server."""
+        host, port = self._listener.getsockname()
         properties = {
             "streamType": "flight",
             "stream.flight.topic.name": "numbers",
             "stream.flight.location": f"{scheme}://{host}:{port}",
             "stream.flight.connection.timeout.millis": LONG,
         }
-        path = tmp_path / "silent.json"
+        path = folder / "silent.json"
         path.write_text(json.dumps({"name": "silent", "properties": properties}))
         return path
 
-    listener = socket.create_server(("127.0.0.1", 0))
-    thread = threading.Thread(target=accept)
-    thread.start()
-    try:
-        yield stream
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        thread.join()
-        for one in (listener, *connections):
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        for one in (self._listener, *self._connections):
             one.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                self._connections.append(self._listener.accept()[0])
+            except OSError:
+                return
+            self.connected.set()
+
+
+@pytest.fixture
+def silent() -> Iterator[SilentServer]:
+    with closing(SilentServer()) as found:
+        yield found
 
 
 @pytest.mark.parametrize(
@@ -211,17 +210,19 @@ def silent(tmp_path: Path) -> Iterator[Callable[..., Path]]:
     [
         ("grpc", ("publish", "rows.csv")),
         ("grpc", ("topics show",)),
+        ("grpc", ("lag",)),
         ("grpc+tls", ("check",)),
         ("grpc+tls", ("schema",)),
     ],
     ids=str,
 )
 def test_a_command_ends_whose_server_accepts_and_never_answers(
-    scheme: str, words: tuple[str, ...], silent: Callable[..., Path], tmp_path: Path
+    scheme: str, words: tuple[str, ...], silent: SilentServer, tmp_path: Path
 ) -> None:
     (tmp_path / "rows.csv").write_text("number\n1\n")
     command, *rest = words
-    with started(tmp_path, *command.split(), silent(scheme), *rest) as child:
-        time.sleep(3)  # mostly it has connected by then
+    stream = silent.stream(tmp_path, scheme)
+    with started(tmp_path, *command.split(), stream, *rest) as child:
+        assert silent.connected.wait(60)
         status, err = ended(child, signal.SIGTERM)
     assert (status, err.splitlines()[-1]) == (143, "error: [interrupted] terminated")
