@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from streamfactory.cli.attached import end_with_input, read_text
 from streamfactory.cli.parameters import class_paths_flag, json_flag
 from streamfactory.cli.results import count
 from streamfactory.cli.rows import Table
@@ -42,6 +43,14 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Read the text of FILE from standard input: it need not be saved.",
 )
+@click.option(
+    "--until-input-ends",
+    "attached",
+    is_flag=True,
+    hidden=True,
+    help="The text of --stdin ends with a null character, and the end of the standard "
+    "input is a SIGTERM: for programs that start this.",
+)
 @class_paths_flag
 @json_flag
 @click.pass_obj
@@ -51,6 +60,7 @@ def preview_command(
     pipeline: str,
     rows: int,
     unsaved: bool,
+    attached: bool,
     allow_class_paths: bool,
 ) -> Status:
     """Show what a pipeline makes of the first rows of its sources.
@@ -61,7 +71,11 @@ def preview_command(
     the pipeline is datafusion.
     """
     path = Path(pipeline) if unsaved else Path(pipeline_path(pipeline))
-    texts = {path: sys.stdin.read()} if unsaved else None
+    texts = None
+    if unsaved:
+        texts = {path: read_text() if attached else sys.stdin.read()}
+    if attached:
+        end_with_input()
     if pipeline_engine(path, texts) == DATAFUSION:
         # Imported here: DataFusion, and Arrow.
         from streamfactory.spark.pipelines.overriding import Overrides

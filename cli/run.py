@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import sys
 import tempfile
-import threading
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from streamfactory.cli.attached import end_with_input
 from streamfactory.cli.draining import draining, rate
 from streamfactory.cli.metrics_endpoint import (
     metrics_endpoint,
@@ -180,7 +178,7 @@ def run_command(
         msg = "--ship needs the --master of a cluster: here the package is installed."
         raise click.UsageError(msg)
     if attached:
-        threading.Thread(target=_end_with_input, daemon=True).start()
+        end_with_input()
     pace = "once" if once else "continuous" if continuous else None
     endpoint = metrics_endpoint(
         metrics, printer, allow_remote=metrics_remote, problems=_failed_pipelines
@@ -207,13 +205,6 @@ def run_command(
         return Status.FAILED
     done = all(one.complete for one in outcomes)
     return Status.FINE if done else Status.INTERRUPTED
-
-
-def _end_with_input() -> None:
-    # Not `sys.stdin`, whose lock would be held while the interpreter ends.
-    while os.read(0, 4096):
-        pass
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _failed_pipelines() -> list[str]:

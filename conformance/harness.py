@@ -403,7 +403,10 @@ class SuppliesPlugin(Protocol):
 
     @staticmethod
     def plugin() -> object:
-        """The module, or object, that has the hook; registered for this run only."""
+        """The module, or object, that has the hook.
+
+        Registered for this run only; a scheme of references for this process.
+        """
 
 
 class HasBadMessages(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import tempfile
 import warnings
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -22,7 +23,7 @@ from streamfactory.conformance.harness import BACKEND, DECODER, SCHEME, Kind
 from streamfactory.conformance.patience import USUAL, Waits
 from streamfactory.conformance.schemes import SchemeBench
 from streamfactory.conformance.workbench import guarded
-from streamfactory.spi import BrokenPlugin, PluginError
+from streamfactory.spi import BrokenPlugin, DuplicatePlugin, PluginError
 from streamfactory.wiring.config.definition import from_mapping
 from streamfactory.wiring.core.nearest import nearest
 from streamfactory.wiring.plugins.manager import PluginManager, default_manager
@@ -190,12 +191,20 @@ def find_decoder(name: str, harness_path: str | None = None) -> DecoderSubject:
 
 
 def find_scheme(name: str, harness_path: str | None = None) -> SchemeSubject:
-    """A scheme of references, with its harness; arguments and errors as above."""
-    # References are resolved by the plug-ins of the process.
-    scheme = default_manager().scheme(name)
+    """A scheme of references, with its harness; arguments and errors as above.
+
+    A plug-in that the harness supplies stays registered in this process.
+    """
+    # References are resolved by the plug-ins of the process, where one is added.
+    plugins = default_manager()
     if harness_path is None:
+        scheme = plugins.scheme(name)
         return SchemeSubject(scheme, _registered(name, SCHEME))
-    return SchemeSubject(scheme, _loaded(harness_path, SCHEME))
+    harness = _loaded(harness_path, SCHEME)
+    if callable(getattr(harness, "plugin", None)):
+        with suppress(DuplicatePlugin):  # this process has proved it before
+            plugins.register(harness.plugin())
+    return SchemeSubject(plugins.scheme(name), harness)
 
 
 def subject_of(harness: Any, plugin: object = None) -> Subject:

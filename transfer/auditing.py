@@ -117,6 +117,9 @@ class AuditTrail(Closing):
     ) -> None:
         """Write one row; it is committed when this returns.
 
+        What fails with a sink that was open before is tried once more with a new one:
+        after an error whose outcome is unknown, the row may be there twice.
+
         Args:
             change: The change.
             outcome: One of `OUTCOMES`.
@@ -151,19 +154,28 @@ class AuditTrail(Closing):
                 if self._closed:
                     msg = "the record is closed"
                     raise ClosedError(msg)
-                if self._sink is None:
-                    self._sink = open_sink(self._find())
+                was_open = self._sink is not None
                 try:
-                    self._sink.put(row)
+                    self._put(row)
                 except StreamError:
-                    # The topic may have been created again: the next row opens it.
-                    self._sink.close()
-                    self._sink = None
-                    raise
+                    # Its connection may be dead, or the topic created again.
+                    if not was_open:
+                        raise
+                    self._put(row)
         except StreamError as error:
             msg = f"changes cannot be recorded in {self.name!r}: {error.what}"
             remedy = "have that stream written to first: no change is made without"
             raise ConnectionFailed(msg, remedy=remedy) from error
+
+    def _put(self, row: pa.Table) -> None:
+        if self._sink is None:
+            self._sink = open_sink(self._find())
+        try:
+            self._sink.put(row)
+        except StreamError:
+            self._sink.close()
+            self._sink = None
+            raise
 
     @contextmanager
     def recorded(self, change: Change, what: str) -> Iterator[None]:

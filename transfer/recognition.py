@@ -49,7 +49,7 @@ class Recognised:
     inputs: tuple[str, ...] = ()
     """Files that are published into a stream, and are not read as one."""
     pattern: str = ""
-    """Of their paths, for a shell."""
+    """Their paths, for a shell: a pattern, where one matches them and no others."""
     notes: tuple[str, ...] = ()
 
 
@@ -93,7 +93,7 @@ def _formatted(place: str) -> dict[str, str]:
 
 def _at_path(path: Path, kind: str) -> Recognised:
     if is_file(path):
-        return _of_files(path, [path.name], [])
+        return _of_files(path, [path.name], [path.name], [])
     try:
         with os.scandir(path) as found:
             entries = list(islice(found, MOST_ENTRIES + 1))
@@ -116,7 +116,7 @@ def _at_path(path: Path, kind: str) -> Recognised:
     hidden = [one for one in names if one[0] in "._" and (path / one).is_dir()]
     if hidden:
         notes.append(f"it has {hidden[0]!r}: it may be a table of an unknown type")
-    return _of_files(path, plain, notes)
+    return _of_files(path, plain, names, notes)
 
 
 def _marked(names: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -133,8 +133,17 @@ def _marked(names: Sequence[str]) -> Iterator[tuple[str, str]]:
                 break
 
 
-def _of_files(path: Path, names: Sequence[str], notes: list[str]) -> Recognised:
-    """The files of the commonest format, as a stream or to be published."""
+def _of_files(
+    path: Path, names: Sequence[str], beside: Sequence[str], notes: list[str]
+) -> Recognised:
+    """The files of the commonest format, as a stream or to be published.
+
+    Args:
+        path: The file, or the folder.
+        names: Of the files.
+        beside: All names of the folder: a shell's pattern may match them, too.
+        notes: What is to be said about them; one is added.
+    """
     form, chosen = _commonest(names, _format_at)
     if not form:
         msg = f"{str(path)!r} has no files of Arrow, Parquet, CSV or JSON"
@@ -154,7 +163,15 @@ def _of_files(path: Path, names: Sequence[str], notes: list[str]) -> Recognised:
             options["names"] = pattern
         return Recognised(FILES, options, notes=tuple(notes))
     inputs = [str(path)] if alone else [str(path / name) for name in chosen]
-    shown = shlex.quote(str(path)) + ("" if alone else f"/{pattern}")
+    shown = shlex.quote(str(path))
+    if not alone:
+        visible = [one for one in beside if one[0] != "."]
+        for matching in (pattern, f"[!_]{pattern}"):
+            if [one for one in visible if fnmatchcase(one, matching)] == sorted(chosen):
+                shown += f"/{matching}"
+                break
+        else:
+            shown = shlex.join(inputs)
     return Recognised(FILES, {}, tuple(inputs), shown, tuple(notes))
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from streamfactory.spi.users import UserFile
     from streamfactory.ui.openid.attempts import SignIns
+    from streamfactory.ui.openid.provider import SignedIn
+    from streamfactory.ui.openid.rules import LoggedOut
     from streamfactory.ui.proxies import Proxy
     from streamfactory.ui.shown import AnyShown
 
@@ -54,8 +56,8 @@ class Session:
     """What the forms of its pages send."""
     ends: float
     """By the monotonic clock."""
-    hint: str | None = field(default=None, repr=False)
-    """The ID token of a user who signed in at a provider, for the log-out there."""
+    signed: SignedIn | None = field(default=None, repr=False)
+    """The sign-in at a provider, for the log-out there and from there."""
     changes: deque[AnyShown] = field(default_factory=lambda: deque(maxlen=MOST_CHANGES))
     """The changes that its pages showed last."""
 
@@ -144,7 +146,17 @@ class Access:
             return None if user is None else self._begin(user, digest_of(token))
 
     def user_of(self, token: str, client: str = "") -> User | None:
-        """Who has a token; refused as `log_in` refuses it."""
+        """Who has a token that a program sends; refused as `log_in` refuses it.
+
+        Where the provider's access tokens are accepted, what has their form is one:
+        such a token is signed, so that nobody guesses it.
+
+        Raises:
+            SignInRefused: It is an access token, and refused.
+            ConnectionFailed: transient; the provider cannot be reached.
+        """
+        if self.sign_ins is not None and self.sign_ins.judges(token):
+            return self.sign_ins.provider.user_of(token)
         with self._lock:
             return self._user_of(token, client)
 
@@ -153,22 +165,36 @@ class Access:
         with self._lock:
             return self._begin(user, None)
 
-    def begin_signed(self, user: User, hint: str) -> str:
+    def begin_signed(self, signed: SignedIn) -> str:
         """Begin a session of a user who signed in; the secret, for a cookie.
 
         Args:
-            user: The user, with the groups of now: they last as long as the session.
-            hint: The ID token.
+            signed: Who it is, with the groups of now: they last as long as the session.
         """
         with self._lock:
-            return self._begin(user, None, hint)
+            return self._begin(signed.user, None, signed)
 
-    def _begin(self, user: User, token: bytes | None, hint: str | None = None) -> str:
+    def end_signed(self, logged_out: LoggedOut) -> int:
+        """End the sessions of a user who logged out at the provider; their number."""
+        with self._lock:
+            ended = [
+                key
+                for key, one in self._sessions.items()
+                if one.signed is not None
+                and logged_out.ends(one.signed.subject, one.signed.session)
+            ]
+            for key in ended:
+                del self._sessions[key]
+        return len(ended)
+
+    def _begin(
+        self, user: User, token: bytes | None, signed: SignedIn | None = None
+    ) -> str:
         now = time.monotonic()
         self._forget(now, None if token is not None else user.name)
         secret = secrets.token_urlsafe(32)
         csrf = secrets.token_urlsafe(32)
-        session = Session(user, token, csrf, now + SESSION_SECONDS, hint)
+        session = Session(user, token, csrf, now + SESSION_SECONDS, signed)
         self._sessions[digest_of(secret)] = session
         return secret
 
@@ -206,7 +232,7 @@ class Access:
             found = self._sessions.get(digest_of(secret))
         if found is None or found.ends < time.monotonic():
             return None
-        if found.hint is not None:
+        if found.signed is not None:
             return found if user is None else None
         if user is not None or found.token is None:
             same = user is not None and user.name == found.user.name

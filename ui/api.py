@@ -182,9 +182,13 @@ def pipeline_lag(name: str) -> Response:
 @answers("Checkpoint")
 @needs(of_pipeline(Right.READ))
 def pipeline_checkpoint(name: str) -> Response:
-    """Return the checkpoint of a pipeline, with the last batches, newest first."""
+    """Return the checkpoint of a pipeline, with the last batches, newest first.
+
+    The member `changes` has what changed in its files, and in streams that it uses,
+    since the run of this machine began that uses the checkpoint.
+    """
     path = facts.find(name, facts.pipelines(site().files))
-    return json_answer(ask(("progress", str(path)), partial(facts.progress, path)))
+    return json_answer(ask(("checkpoint", str(path)), partial(facts.checkpoint, path)))
 
 
 @api.get("/audit")

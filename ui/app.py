@@ -48,13 +48,13 @@ from streamfactory.ui.problems import (
 from streamfactory.ui.programs.answers import is_dry
 from streamfactory.ui.programs.bodies import with_body
 from streamfactory.ui.programs.routes import CHANGES
-from streamfactory.ui.proxies import NotTrusted
 from streamfactory.ui.rights import (
     RightMissing,
     may,
     permitted,
 )
 from streamfactory.ui.running import running
+from streamfactory.ui.senders import identify
 from streamfactory.ui.sessions import log_in, log_out
 from streamfactory.ui.shown import Changed
 from streamfactory.ui.site import EXTENSION, Site, site
@@ -66,15 +66,22 @@ from streamfactory.wiring.core.shown import plain_error, printable
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response as AnyResponse
 
-    from streamfactory.ui.people import User
 
 MOST_BYTES: Final = 168 * 1024
 """Of the body of a request: a form of parts has a file that is edited twice, as text
 and in its fields, which forms encode in three times as many bytes; and 24 KiB."""
 _REFUSED: Final = (409, 412)
 """Of answers to programs whose change is not made, though it could be asked for."""
-_OPEN: Final = ("log_in", "static", "sign_in.begin", "sign_in.callback")
+_OPEN: Final = (
+    "log_in",
+    "static",
+    "sign_in.begin",
+    "sign_in.callback",
+    "sign_in.ended",
+)
 """Endpoints that need no user where reading requires one."""
+_UNSIGNED: Final = ("log_in", "sign_in.ended")
+"""Endpoints whose forms have no secret of a session: they carry a token."""
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -144,12 +151,12 @@ def _check_request() -> AnyResponse | None:
     access = site().access
     if not access.knows_host(request.headers.get("Host", "")):
         abort(421, "The Host header names another server.")
-    _identify()
+    identify()
     if is_for_programs():
         refuse_other_sites()
     elif request.method == "POST":
         _check_origin()
-        if request.endpoint != "log_in":
+        if request.endpoint not in _UNSIGNED:
             _check_form()
     if g.user is None and request.endpoint not in _OPEN:
         if is_for_programs():
@@ -158,58 +165,6 @@ def _check_request() -> AnyResponse | None:
             return redirect(url_for("log_in"))
         abort(401, "Log in first.")
     return None
-
-
-def _identify() -> None:
-    """Find the user of a request, and the session: both None if it has none."""
-    access = site().access
-    g.user = g.session = None
-    proxied = _proxied()
-    sends_token = proxied is None and "Authorization" in request.headers
-    if is_for_programs() and (sends_token or is_change()):
-        g.user = _bearer()  # for changes always: browsers send cookies by themselves
-        return
-    g.session = access.session(request.cookies.get(session_cookie()), proxied)
-    if proxied is not None:
-        if g.session is None and not is_for_programs():
-            g.cookie = access.begin(proxied)
-            g.session = access.session(g.cookie, proxied)
-        g.user = proxied
-    elif g.session is not None:
-        g.user = g.session.user
-    else:
-        g.user = access.anybody
-
-
-def _proxied() -> User | None:
-    """Who the proxy says the user is."""
-    proxy = site().access.proxy
-    if proxy is None:
-        return None
-    try:
-        return proxy.user_of(request.headers, str(request.remote_addr))
-    except NotTrusted as error:
-        _log.warning(
-            "a request that says who it is from %s was refused: %s",
-            request.remote_addr,
-            printable(str(error)),
-        )
-        abort(403, "The request says who its user is, and the pages do not trust it.")
-
-
-def _bearer() -> User:
-    """Let a program in that sends a token."""
-    kind, _, token = request.headers.get("Authorization", "").partition(" ")
-    if not kind:
-        abort(401, "Send a token: Authorization: Bearer TOKEN.")
-    client = str(request.remote_addr)
-    found = None
-    if kind.lower() == "bearer":
-        found = site().access.user_of(token.strip(), client)
-    if found is None:
-        _log.warning("a request with a wrong token from %s", client)
-        abort(401, "The token is wrong.")
-    return found
 
 
 def _check_origin() -> None:

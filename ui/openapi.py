@@ -141,7 +141,9 @@ SCHEMAS: Final[dict[str, dict[str, Any]]] = {
     "Hop": _object(
         "element left_out", element={"type": "object"}, left_out=_list(_TEXT)
     ),
-    "Checkpoint": _object("history", history=_list({"type": "object"})),
+    "Checkpoint": _object(
+        "history changes", history=_list({"type": "object"}), changes=_list(_TEXT)
+    ),
     "Edit": _object(
         "name file what made difference users problems check href",
         name=_TEXT,

@@ -194,6 +194,14 @@ def progress(path: Path) -> Document:
     return _safe(document, draft)
 
 
+def checkpoint(path: Path) -> Document:
+    """What `progress` has, and what changed since the run began that uses it.
+
+    Raises as `progress`.
+    """
+    return {**progress(path), "changes": changes(path)}
+
+
 def used(path: Path) -> str | None:
     """Why a run may be using a pipeline's checkpoint; None if none is.
 

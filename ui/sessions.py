@@ -45,12 +45,13 @@ def log_out() -> Response:
     """End the session, and that at the provider where the user signed in."""
     access, secret = site().access, request.cookies.get(session_cookie(), "")
     session = access.session(secret)
+    signed = None if session is None else session.signed
     access.log_out(secret)
     response = redirect(url_for("pages.overview"), 303)
-    if session is not None and session.hint is not None and access.sign_ins is not None:
+    if signed is not None and access.sign_ins is not None:
         address = None
         with suppress(StreamError):  # logged out here, whatever is with the provider
-            address = access.sign_ins.provider.log_out_address(session.hint)
+            address = access.sign_ins.provider.log_out_address(signed.token)
         if address is not None:
             # Not a redirect: that of a form to another site is refused by browsers.
             response = sign_in_page(address, "Logged out")

@@ -155,6 +155,13 @@ OPTIONS: Final = (
         example="openid, profile, groups",
     ),
     Option(
+        "oidc.api.audience",
+        "Audience of the provider's access tokens with which programs may call "
+        "/api/v1; without it only tokens of access.file are accepted. Other than "
+        "oidc.client.id, which ID tokens name.",
+        example="streamfactory-api",
+    ),
+    Option(
         "hosts",
         "Names by which browsers call this server, for instance that of a proxy.",
         LIST,
@@ -212,7 +219,7 @@ def _proxy_problems(config: StreamConfig) -> Iterator[Problem]:
 
 
 def _oidc_problems(config: StreamConfig) -> Iterator[Problem]:
-    given = [key for key in _OIDC if key in config]
+    given = [key for key in (*_OIDC, "oidc.api.audience") if key in config]
     for key in given:
         for other in ("access.file", *_OIDC[:3]):
             if other not in config:
@@ -224,6 +231,10 @@ def _oidc_problems(config: StreamConfig) -> Iterator[Problem]:
         if key in config and not is_safe_address(config[key]):
             what = "is no URL of HTTPS; HTTP is for addresses of this machine only"
             yield config.problem(key, what, "give the whole URL")
+    audience = config.get("oidc.api.audience")
+    if audience is not None and audience == config.get("oidc.client.id"):
+        what = "is oidc.client.id: ID tokens would be accepted as access tokens"
+        yield config.problem("oidc.api.audience", what, "name the API at the provider")
     redirect = config.get("oidc.redirect.url", _CALLBACK)
     if not redirect.endswith(_CALLBACK) or "?" in redirect:
         what = f"does not end in {_CALLBACK}"
@@ -242,7 +253,8 @@ def _read_sign_ins(config: StreamConfig) -> SignIns | None:
     if "oidc.issuer" not in config:
         return None
     try:
-        from streamfactory.ui.openid.provider import Client, OpenIdProvider
+        from streamfactory.ui.openid.provider import OpenIdProvider
+        from streamfactory.ui.openid.published import Client
     except ImportError as error:
         msg = f"sign-in by OpenID Connect needs a package: {error}"
         remedy = "run: pip install 'streamfactory[oidc]'"
@@ -256,6 +268,7 @@ def _read_sign_ins(config: StreamConfig) -> SignIns | None:
         config["oidc.user.claim"],
         config["oidc.groups.claim"],
         tuple(config["oidc.scopes"]),
+        config.get("oidc.api.audience"),
     )
     place = urlsplit(client.redirect)
     host = place.netloc.lower().removesuffix(":443") if place.scheme == "https" else ""

@@ -18,12 +18,14 @@ from streamfactory.spark.pipelines.definition import read_pipeline
 from streamfactory.spark.pipelines.outcomes import Outcome
 from streamfactory.spark.pipelines.overriding import Overrides, PipelineFiles
 from streamfactory.spark.pipelines.problems import errors
-from streamfactory.spi import ConfigError, StreamError
+from streamfactory.spi import ConfigError, Sample, StreamError
 from streamfactory.wiring.config.catalogue import Catalogue, active_profile
 from streamfactory.wiring.config.documents import open_document, read_toml
 from streamfactory.wiring.config.profiles import FOLDER
 from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.core.shown import printable
+from streamfactory.wiring.metrics import vocabulary as v
+from streamfactory.wiring.metrics.registry import registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -57,6 +59,23 @@ class _Watched:
 
 
 @final
+@dataclass(frozen=True, slots=True)
+class _Tally:
+    """The metrics of a watch."""
+
+    watched: Sequence[_Watched]
+
+    def counters(self) -> tuple[()]:
+        """See `Tally`."""
+        return ()
+
+    def gauges(self) -> Iterator[Sample]:
+        """See `Tally`."""
+        for one in self.watched:
+            yield Sample(v.PIPELINE_CHANGED, (one.draft.name,), bool(one.changes))
+
+
+@final
 class Watch:
     """Compares the files of running pipelines with what they were at the start.
 
@@ -86,6 +105,7 @@ class Watch:
             except ConfigError:
                 continue  # the run refuses it
             self._watched.append(_Watched(path, draft, values, stamp, values))
+        registry.track(self, _Tally(self._watched))
 
     def changes(self, pipeline: str) -> tuple[str, ...]:
         """What changed since the run of a pipeline began, each as one line."""

@@ -186,6 +186,36 @@ def test_schemes_of_the_framework_pass(name: str) -> None:
     assert set(outcomes.values()) == {Outcome.PASSED}
 
 
+class Supplied:
+    """A harness of a scheme that no entry point names."""
+
+    def store(self, value: str) -> str:
+        raise NotImplementedError
+
+    def replace(self, what: str, value: str) -> None:
+        raise NotImplementedError
+
+    def missing(self) -> list[str]:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    @staticmethod
+    def plugin() -> object:
+        return Good()
+
+
+def test_plugin_of_a_harness_is_registered() -> None:
+    try:
+        for _ in range(2):
+            found = find_scheme("kit", f"{__name__}:Supplied")
+            assert found.scheme.name == "kit"
+            assert default_manager().scheme("kit") is found.scheme
+    finally:
+        default_manager().unregister(REFERENCES, "kit")
+
+
 def test_harness_without_its_methods_is_refused() -> None:
     class Empty:
         pass

@@ -27,6 +27,7 @@ from streamfactory.spark.pipelines.overriding import Overrides
 from streamfactory.spark.pipelines.rowwise.running import run_rowwise
 from streamfactory.spark.pipelines.watching import noted_changes, run_watched
 from streamfactory.wiring.config.catalogue import Catalogue
+from streamfactory.wiring.metrics.snapshot import metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -87,6 +88,11 @@ def changes(path: Path) -> tuple[str, ...]:
     return noted_changes(path, Catalogue())
 
 
+def marked() -> set[float]:
+    """What the metric says of the pipelines that run."""
+    return {one.value for one in metrics().select("pipeline.changed")}
+
+
 def replaced(path: Path, old: str, new: str) -> None:
     text = path.read_text()
     assert old in text
@@ -101,6 +107,7 @@ def test_a_changed_file_is_named_without_its_values(
     before = path.read_text()
     with running(folder, path, restart=False) as outcomes:
         assert changes(path) == ()
+        assert marked() == {0.0}
         replaced(path, "id % 2 = 0", f"id % 2 = 1 and '{SECRET}' <> ''")
         until(lambda: changes(path), "the change")
         assert changes(path) == (f"{path}: steps.even.sql",)
@@ -109,6 +116,7 @@ def test_a_changed_file_is_named_without_its_values(
         assert line in shown.out.splitlines()
         (found,) = command("lag", path, "--json").json["changed"]
         assert found["changes"] == list(changes(path))
+        assert marked() == {1.0}
         path.write_text(before)
         until(lambda: not changes(path), "the end of the change")
         path.write_text("[source")

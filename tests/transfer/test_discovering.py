@@ -84,6 +84,20 @@ def test_text_is_published_into_a_stream_of_its_columns(
     assert run in got.notes
 
 
+def test_a_pattern_matches_what_was_found_and_nothing_else(tmp_path: Path) -> None:
+    def command() -> str:
+        notes = discover(Place("x", str(tmp_path))).notes
+        return next(one for one in notes if one.startswith("run: "))
+
+    for name in ("a.csv", "b.csv", ".c.csv"):
+        (tmp_path / name).write_text("id\n1\n")
+    assert f"publish x {tmp_path}/*.csv --" in command()
+    (tmp_path / "_tmp.csv").write_text("broken")
+    assert f"publish x {tmp_path}/[!_]*.csv --" in command()
+    (tmp_path / "linked.csv").symlink_to(tmp_path / "a.csv")
+    assert f"publish x {tmp_path}/a.csv {tmp_path}/b.csv --" in command()
+
+
 @pytest.mark.parametrize("name", ["delta-feed", "iceberg-cow", "hudi-cow"])
 def test_a_table_is_recognised_by_its_folder(tmp_path: Path, name: str) -> None:
     table, kind = Fixture(name, tmp_path), name.partition("-")[0]

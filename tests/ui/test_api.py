@@ -14,7 +14,11 @@ import jsonschema_rs
 import pyarrow as pa
 from tests.ui.conftest import PLACE, TOKEN, Client, World, application, recorded
 from tests.ui.test_parameters import _DEFINITION, GETS, SOUND, path_of
+from tests.ui.test_runs import wait_until
 
+from streamfactory.spark.checkpoints import Place
+from streamfactory.spark.checkpoints.holding import hold, note
+from streamfactory.spark.pipelines.definition import read_pipeline
 from streamfactory.spi import ConnectionFailed
 from streamfactory.ui import api
 from streamfactory.ui.problems import ARROW, PROBLEM
@@ -247,3 +251,26 @@ def test_the_commands_of_the_page_answer_what_it_shows(
     with pa.ipc.open_stream((small.folder / "rows.arrow").read_bytes()) as reader:
         assert set(reader.read_all().column("id").to_pylist()) == {1}
     assert json.loads((small.folder / "problem.json").read_text())["status"] == 412
+
+
+def test_programs_see_that_files_of_a_run_changed(
+    world: World, program: Client
+) -> None:
+    file = world.folder / "configs" / "pipelines" / "delays.toml"
+    pipeline = read_pipeline(file).pipeline
+    assert pipeline is not None
+    place = Place.of(pipeline.checkpoint)
+    path = "/pipelines/delays/checkpoint"
+
+    def changes() -> list[str]:
+        answer = program.get(f"{API}{path}")
+        found: list[str] = check(program, answer, path.replace("delays", "{name}"))[
+            "changes"
+        ]
+        return found
+
+    with hold(place):
+        assert changes() == []
+        note(place, ["stream clicks: schema (new)"])
+        wait_until(changes, "the change")
+        assert changes() == ["stream clicks: schema (new)"]

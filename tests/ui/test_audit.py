@@ -28,6 +28,7 @@ from tests.ui.test_rights import (
 )
 
 from streamfactory.spi import ConfigError, ConnectionFailed, StreamTimeout
+from streamfactory.transfer import auditing
 from streamfactory.transfer.auditing import (
     SCHEMA,
     AuditTrail,
@@ -38,6 +39,7 @@ from streamfactory.transfer.auditing import (
 )
 from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.streams.opening import open_sink
+from streamfactory.wiring.writing.sink import Sink
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -233,6 +235,49 @@ def record_once(monkeypatch: pytest.MonkeyPatch, function: Any) -> None:
     trail = AuditTrail()  # type: ignore[call-arg]
     with trail.recorded(Change("anna", "here", "edit", "topic", "t"), "grown"):
         function()
+
+
+def test_a_row_is_written_over_a_connection_that_is_alive(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that was kept has died since: the outcome of a change is recorded."""
+    dead, opened = list[Sink](), list[Dead]()
+    put = Sink.put
+
+    def put_if_alive(sink: Sink, *rows: Any) -> bool:
+        if sink in dead:
+            raise ConnectionFailed("broken pipe")
+        return put(sink, *rows)
+
+    monkeypatch.setattr(Sink, "put", put_if_alive)
+    with recorded(world) as trail:
+        with trail.recorded(Change("anna", "here", "edit", "topic", "t"), "grown"):
+            assert trail._sink is not None
+            dead.append(trail._sink)
+        assert outcomes() == ["begun", "made"]
+        dead.append(trail._sink)
+
+        def open_dead(_: Any) -> Dead:
+            opened.append(Dead())
+            return opened[-1]
+
+        # A new connection that fails is not tried again.
+        monkeypatch.setattr(auditing, "open_sink", open_dead)
+        for count in (1, 2):
+            with pytest.raises(ConnectionFailed, match="cannot be recorded"):
+                trail.write(Change("anna", "here", "edit", "topic", "t"), "refused")
+            assert len(opened) == count
+            assert trail._sink is None
+
+
+class Dead:
+    """A sink whose connection fails."""
+
+    def put(self, *_: Any) -> bool:
+        raise ConnectionFailed("broken pipe")
+
+    def close(self) -> None:
+        pass
 
 
 def test_the_record_is_only_appended_to(anna: Client) -> None:

@@ -14,6 +14,7 @@ import subprocess
 import threading
 import time
 from contextlib import contextmanager
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -24,14 +25,14 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 from tests.proving.skipping import skip_or_fail
-from tests.ui.conftest import PLACE, Client, World, settings
+from tests.ui.conftest import PLACE, Client, World, application, settings
 from tests.ui.test_rights import EDIT, READ, VALUES, people, users_file
 
 from streamfactory.spi import ConfigError
-from streamfactory.ui.openid import provider as providers
+from streamfactory.ui.openid import published
 from streamfactory.ui.openid.attempts import SignIns
-from streamfactory.ui.openid.provider import Client as OpenIdClient
 from streamfactory.ui.openid.provider import OpenIdProvider
+from streamfactory.ui.openid.published import Client as OpenIdClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
 VERSION: Final = "9.13.3"
 SECRET: Final = "a secret+of/the pages"
 CALLBACK: Final = f"{PLACE}/sign-in/callback"
+API: Final = "api of the pages"
+RESOURCE: Final = "urn:streamfactory:pages"
+"""The same at the real provider, which wants a URI."""
 SESSION: Final = "streamfactory-9816"
 PENDING: Final = f"{SESSION}-sign-in"
 PATTERNS: Final = {"*": {READ: ["anna"], VALUES: ["@team"], EDIT: ["owner"]}}
@@ -55,11 +59,21 @@ def free_port() -> int:
 # --- a provider that lies ---------------------------------------------------------
 
 
+@cache
+def first_key() -> RSAKey:
+    return RSAKey.generate_key(2048, {"kid": "one", "use": "sig"})
+
+
+@cache
+def other_key(kid: str) -> RSAKey:
+    return RSAKey.generate_key(2048, {"kid": kid, "use": "sig"})
+
+
 class Liar:
     """A provider whose answers a test makes: faults that a real one has not."""
 
     def __init__(self) -> None:
-        self.key = RSAKey.generate_key(2048, {"kid": "one", "use": "sig"})
+        self.key = first_key()
         self.keys = [self.key.as_dict(private=False)]
         self.metadata: dict[str, Any] = {}
         self.claims: dict[str, Any] = {}
@@ -141,6 +155,15 @@ class Liar:
             token = jwt.encode(self.header, claims, self.signs, algorithms=algorithms)
         return 200, {"id_token": token, "access_token": "x", "token_type": "Bearer"}
 
+    def signed(self, header: dict[str, Any] | None = None, **claims: Any) -> str:
+        """A token that it signs; claims that are None are left out."""
+        now = int(time.time())
+        given = {"iss": self.issuer, "sub": "anna", "iat": now, "exp": now + 300}
+        given |= claims
+        kept = {name: one for name, one in given.items() if one is not None}
+        found = {**self.header, **(header or {})}
+        return jwt.encode(found, kept, self.signs, algorithms=[found["alg"]])
+
     def sign_in(self, address: str, code: str = "code") -> dict[str, str]:
         """What a browser brings back that was sent to an address."""
         asked = {key: one[0] for key, one in parse_qs(urlsplit(address).query).items()}
@@ -161,6 +184,7 @@ def liar() -> Iterator[Liar]:
 def pages(
     tmp_path: Path, issuer: str, *, secure: bool = False, **client: Any
 ) -> Iterator[Client]:
+    client.setdefault("audience", API)
     made = OpenIdProvider(OpenIdClient(issuer, "pages", SECRET, CALLBACK, **client))
     file = users_file(tmp_path / "users.toml", PATTERNS)
     with people(
@@ -221,7 +245,7 @@ def test_a_user_signs_in_and_out(client: Client, liar: Liar) -> None:
 
 
 def _by_another_key(liar: Liar) -> None:
-    liar.signs = RSAKey.generate_key(2048, {"kid": "one"})
+    liar.signs = other_key("one")
 
 
 def _segment(part: dict[str, Any] | bytes) -> str:
@@ -258,7 +282,7 @@ def _by_the_secret_of_the_client(liar: Liar) -> None:
 
 
 def _with_its_own_key(liar: Liar) -> None:
-    other = RSAKey.generate_key(2048)
+    other = other_key("own")
     liar.header = {"alg": "RS256", "jwk": other.as_dict(private=False)}
     liar.signs = other
 
@@ -325,13 +349,13 @@ def test_a_new_key_of_the_provider_is_fetched(
 ) -> None:
     liar.claims["groups"] = []
     assert signed_in(client, liar).status_code == 200
-    liar.signs = RSAKey.generate_key(2048, {"kid": "two"})
+    liar.signs = other_key("two")
     liar.header["kid"] = "two"
     liar.keys = [liar.signs.as_dict(private=False)]
     assert signed_in(client, liar).status_code == 403  # the keys were just fetched
     count = [path for path, _ in liar.asked].count("/keys")
     assert count == 1
-    monkeypatch.setattr(providers, "_KEYS_AGAIN", 0.0)
+    monkeypatch.setattr(published, "_KEYS_AGAIN", 0.0)
     assert signed_in(client, liar).status_code == 200
 
 
@@ -416,7 +440,7 @@ def test_a_provider_that_cannot_be_used_is_named(
     small: World, tmp_path: Path, liar: Liar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del small
-    monkeypatch.setattr(providers, "_SECONDS", 0.5)
+    monkeypatch.setattr(published, "_SECONDS", 0.5)
     for metadata, padding, slow, status in (
         ({"issuer": "https://evil.example"}, "", 0.0, 400),
         ({"token_endpoint": "http://evil.example/token"}, "", 0.0, 400),
@@ -435,21 +459,274 @@ def test_a_provider_that_cannot_be_used_is_named(
             assert "Location" not in found.headers
 
 
-def test_a_token_of_the_provider_is_none_of_the_pages(
-    client: Client, liar: Liar
-) -> None:
-    """`/api/v1` takes tokens of access.file only."""
-    liar.claims["groups"] = ["team"]
-    signed_in(client, liar)
-    session = client.site.access.session(client.client.get_cookie(SESSION).value)
-    assert session is not None
-    for token in (session.hint, "x"):
-        found = client.client.get(
-            "/api/v1/streams",
+# --- tokens of programs -----------------------------------------------------------
+
+
+def asked_with(client: Client, token: str, path: str = "streams") -> TestResponse:
+    """An answer of `/api/v1` to a program that sends a token."""
+    found: TestResponse = client.client.get(
+        f"/api/v1/{path}",
+        headers={"Authorization": f"Bearer {token}"},
+        base_url=PLACE,
+    )
+    return found
+
+
+def test_programs_send_access_tokens(client: Client, liar: Liar) -> None:
+    """Rights are those of the user and the groups that the claims name."""
+    rows = "streams/clicks/rows"
+    plain = liar.signed(aud=API)
+    assert asked_with(client, plain).status_code == 200
+    assert asked_with(client, plain, rows).status_code == 403
+    for header, claims in (
+        ({}, {"aud": API}),
+        ({"typ": "at+jwt"}, {"aud": [API, "another"]}),
+        ({"typ": "application/at+JWT"}, {"aud": API, "iat": None, "azp": "robot"}),
+    ):
+        token = liar.signed(header, groups=["team"], **claims)
+        assert asked_with(client, token, rows).status_code == 200, claims
+    stranger = liar.signed(aud=API, sub="nobody-here")
+    assert asked_with(client, stranger).status_code == 403
+    # The keys were fetched once, and the provider was not asked about a token.
+    assert [path for path, _ in liar.asked].count("/keys") == 1
+    assert {path for path, _ in liar.asked} == {
+        "/.well-known/openid-configuration",
+        "/keys",
+    }
+
+
+def test_a_program_changes_with_an_access_token(client: Client, liar: Liar) -> None:
+    def sent(token: str) -> int:
+        found: TestResponse = client.client.post(
+            "/api/v1/streams/clicks/messages",
+            json={"row": {"id": 7}},
             headers={"Authorization": f"Bearer {token}"},
             base_url=PLACE,
         )
-        assert found.status_code == 401
+        return found.status_code
+
+    assert sent(liar.signed(aud=API)) == 403
+    assert sent(liar.signed(aud=API, sub="owner")) == 201
+    assert sent(liar.signed(aud="pages", sub="owner")) == 401
+
+
+def by_another(liar: Liar) -> Liar:
+    _by_another_key(liar)
+    return liar
+
+
+def by_its_own(liar: Liar) -> Liar:
+    _with_its_own_key(liar)
+    return liar
+
+
+FORGED: Final[dict[str, Callable[[Liar], str]]] = {
+    "an ID token": lambda liar: liar.signed(aud="pages", nonce="n"),
+    "another audience": lambda liar: liar.signed(aud="other"),
+    "no audience": lambda liar: liar.signed(),
+    "another issuer": lambda liar: liar.signed(aud=API, iss="https://evil.example"),
+    "expired": lambda liar: liar.signed(aud=API, exp=int(time.time()) - 61),
+    "no end": lambda liar: liar.signed(aud=API, exp=None),
+    "valid later": lambda liar: liar.signed(aud=API, nbf=int(time.time()) + 3600),
+    "issued later": lambda liar: liar.signed(aud=API, iat=int(time.time()) + 3600),
+    "a logout token": lambda liar: liar.signed({"typ": "logout+jwt"}, aud=API),
+    "bound to a key": lambda liar: liar.signed(aud=API, cnf={"jkt": "x"}),
+    "no user": lambda liar: liar.signed(aud=API, sub=None),
+    "no name": lambda liar: liar.signed(aud=API, sub="<script>"),
+    "the holder": lambda liar: liar.signed(aud=API, sub="(token)"),
+    "no list": lambda liar: liar.signed(aud=API, groups={"team": 1}),
+    "another key": lambda liar: by_another(liar).signed(aud=API),
+    "its own key": lambda liar: by_its_own(liar).signed(aud=API),
+    "alg none": lambda liar: hand_made(liar, "none", None),
+    "the public key": lambda liar: hand_made(
+        liar, "HS256", liar.key.as_pem(private=False)
+    ),
+    "the secret": lambda liar: hand_made(liar, "HS256", SECRET.encode()),
+    "no JSON": lambda liar: "a.b.c",
+    "empty": lambda liar: "..",
+    "deep": lambda liar: f"{_segment(b'[' * 9000)}.e30.x",
+    "cut off": lambda liar: liar.signed(aud=API)[:-40],
+    "changed": lambda liar: swapped(liar.signed(aud=API), {"sub": "owner"}),
+}
+
+
+def hand_made(liar: Liar, algorithm: str, secret: bytes | None) -> str:
+    now = int(time.time())
+    claims = {"iss": liar.issuer, "aud": API, "sub": "owner", "exp": now + 300}
+    text = f"{_segment({'alg': algorithm, 'kid': 'one'})}.{_segment(claims)}"
+    signature = b"" if secret is None else hmac.digest(secret, text.encode(), "sha256")
+    return f"{text}.{_segment(signature)}"
+
+
+def swapped(token: str, claims: dict[str, Any]) -> str:
+    """A token with other claims, and the signature that it had."""
+    header, payload, signature = token.split(".")
+    old = json.loads(base64.urlsafe_b64decode(payload + "=="))
+    return f"{header}.{_segment({**old, **claims})}.{signature}"
+
+
+@pytest.mark.parametrize("forgery", FORGED)
+def test_forged_tokens_of_programs_are_refused(
+    client: Client, liar: Liar, forgery: str
+) -> None:
+    found = asked_with(client, FORGED[forgery](liar))
+    assert found.status_code == 401, found.get_data(as_text=True)
+    assert found.headers["WWW-Authenticate"] == "Bearer"
+
+
+def test_forged_tokens_lock_nobody_out(client: Client, liar: Liar) -> None:
+    """A signature is not guessed: a program whose token ended may get a new one."""
+    for _ in range(12):
+        asked_with(client, liar.signed(aud=API, exp=1))
+    assert asked_with(client, liar.signed(aud=API)).status_code == 200
+
+
+def test_tokens_of_unknown_keys_ask_the_provider_once_a_minute(
+    client: Client, liar: Liar
+) -> None:
+    assert asked_with(client, liar.signed(aud=API)).status_code == 200
+    for number in range(5):
+        token = liar.signed({"kid": f"unknown-{number}"}, aud=API)
+        assert asked_with(client, token).status_code == 401
+    assert [path for path, _ in liar.asked].count("/keys") == 1
+
+
+def test_access_tokens_count_where_their_audience_is_set_only(
+    small: World, tmp_path: Path, liar: Liar
+) -> None:
+    del small
+    with pages(tmp_path, liar.issuer, audience=None) as client:
+        liar.claims["groups"] = ["team"]
+        signed_in(client, liar)
+        session = client.site.access.session(client.client.get_cookie(SESSION).value)
+        assert session is not None
+        assert session.signed is not None
+        for token in (session.signed.token, liar.signed(aud=API), "x"):
+            assert asked_with(client, token).status_code == 401
+
+
+# --- log-out at the provider ------------------------------------------------------
+
+EVENTS: Final[dict[str, Any]] = {
+    "http://schemas.openid.net/event/backchannel-logout": {}
+}
+
+
+def logout_token(liar: Liar, **claims: Any) -> str:
+    given = {"aud": "pages", "jti": "1", "events": EVENTS, **claims}
+    return liar.signed({"typ": "logout+jwt"}, **given)
+
+
+def ended(client: Client, token: str, **headers: str) -> TestResponse:
+    """The provider says whose session has ended; it keeps no cookie."""
+    calls = client.client.application.test_client()
+    found: TestResponse = calls.post(
+        "/sign-in/ended",
+        data={"logout_token": token},
+        base_url=PLACE,
+        headers=headers,
+    )
+    return found
+
+
+def browser_of(client: Client, liar: Liar, **claims: Any) -> Client:
+    """Somebody who signed in with a browser of his own."""
+    liar.claims = {"groups": ["team"], **claims}
+    found = Client(client.site, client.client.application.test_client())
+    assert signed_in(found, liar).status_code == 200
+    return found
+
+
+def test_a_log_out_at_the_provider_ends_sessions_here(
+    client: Client, liar: Liar
+) -> None:
+    first = browser_of(client, liar, sub="anna", sid="s1")
+    second = browser_of(client, liar, sub="anna", sid="s2")
+    unnamed = browser_of(client, liar, sub="anna")
+    owner = browser_of(client, liar, sub="owner", sid="s3")
+
+    def inside() -> list[bool]:
+        return [
+            one.get("/").status_code == 200 for one in (first, second, unnamed, owner)
+        ]
+
+    assert inside() == [True] * 4
+    # A session that is named; whoever has no name of it may be the one.
+    found = ended(client, logout_token(liar, sub="anna", sid="s1"))
+    assert found.status_code == 200, found.get_data(as_text=True)
+    assert found.headers["Cache-Control"] == "no-store"
+    assert inside() == [False, True, False, True]
+    assert ended(client, logout_token(liar, sub=None, sid="s9")).status_code == 200
+    assert ended(client, logout_token(liar, sub="owner", sid="s2")).status_code == 200
+    assert inside() == [False, True, False, True]
+    assert ended(client, logout_token(liar, sub=None, sid="s3")).status_code == 200
+    assert inside() == [False, True, False, False]
+    assert ended(client, logout_token(liar, sub="anna")).status_code == 200
+    assert inside() == [False] * 4
+
+
+def test_a_log_out_is_that_of_its_subject_and_not_of_a_name(
+    small: World, tmp_path: Path, liar: Liar
+) -> None:
+    del small
+    with pages(tmp_path, liar.issuer, user_claim="preferred_username") as client:
+        found = browser_of(client, liar, sub="7", preferred_username="anna")
+        ended(client, logout_token(liar, sub="anna"))
+        assert found.get("/").status_code == 200
+        ended(client, logout_token(liar, sub="7"))
+        assert found.get("/").status_code == 302
+
+
+NO_LOGOUT: Final[dict[str, Callable[[Liar], str]]] = {
+    "an ID token": lambda liar: liar.signed(aud="pages", nonce="n"),
+    "a nonce": lambda liar: logout_token(liar, nonce="n"),
+    "an access token": lambda liar: liar.signed({"typ": "at+jwt"}, aud=API),
+    "the kind of another": lambda liar: liar.signed(
+        {"typ": "at+jwt"}, aud="pages", jti="1", events=EVENTS
+    ),
+    "no event": lambda liar: logout_token(liar, events=None),
+    "another event": lambda liar: logout_token(liar, events={"https://a": {}}),
+    "an event as a text": lambda liar: logout_token(liar, events=[*EVENTS]),
+    "no number": lambda liar: logout_token(liar, jti=None),
+    "nobody": lambda liar: logout_token(liar, sub=None),
+    "odd names": lambda liar: logout_token(liar, sub="anna", sid=["s1"]),
+    "another audience": lambda liar: logout_token(liar, aud=API),
+    "another issuer": lambda liar: logout_token(liar, iss="https://evil.example"),
+    "expired": lambda liar: logout_token(liar, exp=int(time.time()) - 61),
+    "no end": lambda liar: logout_token(liar, exp=None),
+    "long ago": lambda liar: logout_token(liar, iat=int(time.time()) - 3600),
+    "another key": lambda liar: logout_token(by_another(liar), sub="anna"),
+    "alg none": lambda liar: hand_made(liar, "none", None),
+    "the secret": lambda liar: hand_made(liar, "HS256", SECRET.encode()),
+    "changed": lambda liar: swapped(logout_token(liar, sub="owner"), {"sub": "anna"}),
+    "no JSON": lambda liar: "a.b.c",
+    "deep": lambda liar: f"{_segment(b'[' * 9000)}.e30.x",
+}
+
+
+@pytest.mark.parametrize("forgery", NO_LOGOUT)
+def test_forged_logout_tokens_end_nothing(
+    client: Client, liar: Liar, forgery: str
+) -> None:
+    browser = browser_of(client, liar, sub="anna", sid="s1")
+    liar.claims = {}
+    found = ended(client, NO_LOGOUT[forgery](liar))
+    assert found.status_code == 400, found.get_data(as_text=True)
+    assert found.get_json()["error"] == "invalid_request"
+    assert browser.get("/").status_code == 200
+
+
+def test_only_the_provider_says_who_logged_out(client: Client, liar: Liar) -> None:
+    """A form of another site is refused, and one where there is no provider."""
+    token = logout_token(liar, sub="anna")
+    for headers in (
+        {"Origin": "https://evil.example"},
+        {"Sec-Fetch-Site": "cross-site"},
+    ):
+        assert ended(client, token, **headers).status_code == 403
+    assert ended(client, "").status_code == 400
+    with application() as other:
+        assert ended(other, token).status_code == 404
 
 
 WRONG: Final = [
@@ -457,6 +734,11 @@ WRONG: Final = [
     ({"oidc_issuer": "http://a.example"}, "is no URL of HTTPS"),
     ({"oidc_issuer": "https://u:p@a.example"}, "is no URL of HTTPS"),
     ({"oidc_redirect_url": "https://a.example/"}, "does not end in /sign-in/callback"),
+    ({"oidc_api_audience": "api"}, r"oidc\.api\.audience: requires oidc\.issuer"),
+    (
+        {"oidc_api_audience": "pages", "oidc_client_id": "pages"},
+        "ID tokens would be accepted as access tokens",
+    ),
     ({"oidc_scopes": "profile"}, "requires the setting openid"),
 ]
 
@@ -539,7 +821,7 @@ def test_with_a_certified_provider(
     port = free_port()
     place = f"http://127.0.0.1:{port}"
     file = tmp_path / "users.toml"
-    file.write_text('[streams."*"]\nread = ["anna"]\nvalues = ["@team"]\n')
+    file.write_text('[streams."*"]\nread = ["anna", "robot"]\nvalues = ["@team"]\n')
     with running(installed, f"{place}/sign-in/callback") as issuer:
         (tmp_path / "secret").write_text(SECRET)
         serve(
@@ -549,6 +831,7 @@ def test_with_a_certified_provider(
             oidc_client_id="pages",
             oidc_client_secret=f"${{file:{tmp_path}/secret}}",
             oidc_redirect_url=f"{place}/sign-in/callback",
+            oidc_api_audience=RESOURCE,
         )
         with httpx2.Client(follow_redirects=True, timeout=60) as browser:
             page = browser.get(f"{place}/")
@@ -572,3 +855,25 @@ def test_with_a_certified_provider(
             # Nobody is signed in at the provider any more.
             page = browser.get(f"{place}/sign-in")
             assert 'name="login"' in page.text
+            # Signed in once more, and logged out there: not here, in this browser.
+            page = filled(page, browser, login="anna", password="any")
+            page = filled(page, browser)
+            assert "Signed in" in page.text
+            assert browser.get(f"{place}/").url.path == "/"
+            with httpx2.Client(cookies=browser.cookies, timeout=60) as other:
+                other.cookies.delete(f"streamfactory-{port}")
+                page = other.get(f"{issuer}/session/end")
+                filled(page, other, logout="yes")
+            deadline = time.monotonic() + 30
+            while browser.get(f"{place}/").url.path != "/log-in":
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        asked = {"grant_type": "client_credentials", "resource": RESOURCE}
+        found = httpx2.post(f"{issuer}/token", data=asked, auth=("robot", "robot"))
+        token = found.json()["access_token"]
+        for path, status in (("clicks", 200), ("clicks/rows", 403)):
+            found = httpx2.get(
+                f"{place}/api/v1/streams/{path}",
+                headers={"Authorization": f"Bearer {token}"},
+            )
+            assert found.status_code == status, found.text

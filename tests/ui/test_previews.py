@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.ui.conftest import SCRIPT, World
@@ -17,9 +19,6 @@ from streamfactory.ui.editing.drafts import Remark
 from streamfactory.ui.editing.previewing import Previews, placed
 from streamfactory.ui.site import EXTENSION
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 __all__ = ["person"]
 
 
@@ -29,7 +28,8 @@ def command(folder: Path, output: Any) -> tuple[str, ...]:
     (folder / "output").write_text(text)
     program = (
         "import sys, pathlib; "
-        f"pathlib.Path({str(folder / 'input')!r}).write_text(sys.stdin.read()); "
+        "text = iter(lambda: sys.stdin.read(1), chr(0)); "
+        f"pathlib.Path({str(folder / 'input')!r}).write_text(''.join(text)); "
         f"print(pathlib.Path({str(folder / 'output')!r}).read_text())"
     )
     return (sys.executable, "-c", program)
@@ -116,6 +116,34 @@ def test_a_preview_has_a_deadline(
     sleeping = (sys.executable, "-c", "import time; time.sleep(600)")
     with_previews(person, Previews(sleeping))
     assert "has not ended within" in shown(person, text_of(small))
+
+
+def test_a_preview_ends_with_a_server_that_is_killed(tmp_path: Path) -> None:
+    child = (
+        "import os, pathlib, time; from streamfactory.cli import attached; "
+        "text = attached.read_text(); attached.end_with_input(); "
+        f"made = pathlib.Path({str(tmp_path)!r}, 'made'); "
+        "made.write_text(f'{os.getpid()} {text}'); "
+        f"made.rename({str(tmp_path / 'child')!r}); time.sleep(120)"
+    )
+    server = (
+        "import pathlib, sys, time; "
+        "from streamfactory.ui.editing.previewing import Previews; "
+        f"made = Previews((sys.executable, '-c', {child!r})); "
+        "made.start(pathlib.Path('p'), 'text'); "
+        "time.sleep(120)"
+    )
+    deadline = time.monotonic() + 60
+    with subprocess.Popen([sys.executable, "-c", server]) as process:
+        while not (tmp_path / "child").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        number, text = (tmp_path / "child").read_text().split(" ", 1)
+        assert text == "text"
+        process.kill()
+    while Path(f"/proc/{number}").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_commands_and_invalid_texts_start_nothing(

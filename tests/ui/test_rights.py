@@ -54,6 +54,7 @@ NEEDED: Final[dict[str, set[str]]] = {
     "/log-out": set(),
     "/sign-in": set(),
     "/sign-in/callback": set(),
+    "/sign-in/ended": set(),
     "/actions/topic": {EDIT},
     "/actions/jobs": {OPERATE},
     "/actions/jobs/<int:number>": {OPERATE},

@@ -314,6 +314,15 @@ NOT_REMOVED = (
             {"stream.tiny.pin": "${vault:x}"},
             [
                 (
+                    "stream.tiny.pin: refers to vault; unknown reference scheme "
+                    "'vault'; known are env, file; install streamfactory-vault"
+                )
+            ],
+        ),
+        (
+            {"stream.tiny.pin": "${hunter2:x}"},
+            [
+                (
                     "stream.tiny.pin: contains a malformed reference; write "
                     "${env:NAME} or ${file:PATH}, and $${ for a literal ${"
                 )
@@ -535,7 +544,8 @@ def test_reference_that_is_not_set_here_is_a_warning_offline_an_error_in_use(
         "set"
     )
     offline = check({key: "${env:NOT_SET}"})
-    assert problem_texts(offline) == [f"warning: {what} here"]
+    where = "it has to be resolved where the stream is used"
+    assert problem_texts(offline) == [f"warning: {what}; {where}"]
     short = key.removeprefix("stream.tiny.")
     assert offline.config.settings[short].value is None
     assert offline.config.settings[short].text == "${env:NOT_SET}"
@@ -934,7 +944,8 @@ def test_nothing_is_imported_where_class_paths_are_not_allowed(
             [
                 (
                     "warning: retry.initial.millis: ${env:NOT_SET} cannot be resolved: "
-                    "the environment variable is not set here"
+                    "the environment variable is not set; it has to be resolved where "
+                    "the stream is used"
                 )
             ],
         ),
@@ -967,7 +978,8 @@ def test_nothing_is_imported_where_class_paths_are_not_allowed(
             [
                 (
                     "warning: group.id: ${env:NOT_SET} cannot be resolved: the "
-                    "environment variable is not set here"
+                    "environment variable is not set; it has to be resolved where the "
+                    "stream is used"
                 )
             ],
         ),

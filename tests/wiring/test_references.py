@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -271,8 +272,98 @@ def test_validation_looks_up_no_secret_and_reports_what_cannot_be_reached(
         default_manager(),
     )
     assert set(scheme.asked) == {"topic"}
-    warning = f"{scheme.of('topic')} cannot be resolved: ConnectionRefusedError here"
-    assert [p.what for p in result.problems if "topic.name" in p.key] == [warning]
+    (found,) = (p for p in result.problems if "topic.name" in p.key)
+    reason = f"{scheme.of('topic')} cannot be resolved: ConnectionRefusedError"
+    assert found.what == reason
+    assert found.suggestion == "it has to be resolved where the stream is used"
+    assert found.level == "warning"
+
+
+def test_validation_waits_once_for_a_server_that_is_silent(add: Any) -> None:
+    silent = threading.Event()
+
+    def hangs(_what: str, seconds: float) -> None:
+        silent.wait(seconds)
+        raise TimeoutError
+
+    for scheme in (
+        add(hangs, timeout_seconds=0.5),  # it keeps its deadline
+        add(lambda *_: silent.wait(60), timeout_seconds=0.5),
+    ):
+        values = {f"stream.kafka.consumer.prop.x{n}": scheme.of(f"{n}") for n in "abc"}
+        values |= {
+            "stream.kafka.topic.name": scheme.of("topic"),
+            "stream.kafka.broker.list": scheme.of("brokers"),
+            "retry.initial.millis": scheme.of("millis"),
+            "decode.on.error": scheme.of("policy"),
+        }
+        began = time.monotonic()
+        result = inspect(
+            from_mapping({"streamType": "kafka", **values}), default_manager()
+        )
+        waited = time.monotonic() - began
+        shown = [p for p in result.problems if "did not answer" in p.what]
+        shown += [p for p in result.problems if "TimeoutError" in p.what]
+        assert len(shown) >= 4
+        assert len(scheme.asked) == 1
+        assert waited < 1.8
+        time.sleep(0.6)
+        with pytest.raises(StreamTimeout):  # asked again, after as long again
+            resolve(scheme.of("topic"))
+        assert len(scheme.asked) == 2
+    silent.set()
+
+
+def test_scheme_that_answers_again_is_asked_for_everything(add: Any) -> None:
+    release = threading.Event()
+
+    def slowly(what: str, _seconds: float) -> ResolvedReference:
+        release.wait(30)
+        return ResolvedReference(f"hunter-{what}", 60.0)
+
+    scheme = add(slowly, timeout_seconds=0.3)
+    with pytest.raises(StreamTimeout):
+        resolve(scheme.of("a"))
+    with pytest.raises(StreamTimeout):
+        resolve(scheme.of("b"))
+    assert scheme.asked == ["a"]
+    release.set()
+    deadline = time.monotonic() + 30
+    while not values_to_mask(scheme.of("a")):  # the look-up that was left has returned
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert resolve(scheme.of("a")) == "hunter-a"
+    assert resolve(scheme.of("b")) == "hunter-b"
+    assert scheme.asked == ["a", "b"]
+
+
+def test_lookup_that_never_returns_blocks_no_other_one(add: Any) -> None:
+    release = threading.Event()
+    answers = iter([True, True, True, True])
+
+    def stuck(_what: str, _seconds: float) -> ResolvedReference:
+        if next(answers, False):
+            release.wait(60)
+        return ResolvedReference("hunter22", 60.0)
+
+    scheme = add(stuck, timeout_seconds=0.05)
+    deadline = time.monotonic() + 30
+    while len(scheme.asked) < 3:
+        assert time.monotonic() < deadline
+        with pytest.raises(StreamTimeout):
+            resolve(scheme.of("a"))
+    for _ in range(5):  # three threads of one reference wait, and no more
+        time.sleep(0.11)
+        with pytest.raises(StreamTimeout):
+            resolve(scheme.of("a"))
+    assert len(scheme.asked) == 3
+    release.set()
+    found = ""
+    while not found:
+        assert time.monotonic() < deadline
+        with suppress(StreamTimeout):
+            found = resolve(scheme.of("a"))
+    assert found == "hunter22"
 
 
 def test_descriptor_that_cannot_work_is_refused() -> None:

@@ -43,7 +43,14 @@ _KEPT: Final = 16
 _TURN: Final = 0.2
 _IN_SQL: Final = re.compile(r"\(line (\d{1,6}) of the SQL")
 _SQL_KEY: Final = re.compile(r"\s*sql\s*=\s*(?P<rest>.*?)\s*$", re.IGNORECASE)
-_COMMAND: Final = (sys.executable, "-m", "streamfactory", "preview", "--json")
+_COMMAND: Final = (
+    sys.executable,
+    "-m",
+    "streamfactory",
+    "preview",
+    "--json",
+    "--until-input-ends",
+)
 
 
 @final
@@ -51,8 +58,9 @@ class Previews:
     """The previews of one server. Thread-safe.
 
     Args:
-        command: What previews a pipeline whose text is on its standard input; the
-            number of rows and the file are added.
+        command: What previews a pipeline whose text is on its standard input, up to a
+            null character; the number of rows and the file are added. It ends when its
+            standard input ends, so when this process ends, too.
     """
 
     def __init__(self, command: Sequence[str] = _COMMAND) -> None:
@@ -87,6 +95,7 @@ class Previews:
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # Spark is a process of its group
         )
+        assert process.stdin is not None
         ended = threading.Event()
         watch = threading.Thread(
             target=_watch, args=(process, job, ended), name=job.title, daemon=True
@@ -94,16 +103,18 @@ class Previews:
         watch.start()
         begin = time.monotonic()
         try:
-            assert process.stdin is not None
             assert process.stdout is not None
-            with process.stdin, suppress(BrokenPipeError):
-                process.stdin.write(text.encode())
+            with suppress(BrokenPipeError):
+                process.stdin.write(text.encode() + b"\0")
+                process.stdin.flush()
             with process.stdout:
                 output = process.stdout.read(_MOST_BYTES + 1)
         finally:
             ended.set()
             watch.join()
             _kill(process)
+            with suppress(BrokenPipeError):
+                process.stdin.close()
         if time.monotonic() - begin >= SECONDS:
             msg = f"the preview has not ended within {SECONDS:g} s"
             raise StreamTimeout(msg, remedy="use `streamfactory preview`")

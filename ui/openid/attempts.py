@@ -49,6 +49,10 @@ class SignIns:
         self._lock = threading.Lock()
         self._attempts: OrderedDict[bytes, Attempt] = OrderedDict()
 
+    def judges(self, token: str) -> bool:
+        """Whether a token that a program sends is for the provider to judge."""
+        return self.provider.client.audience is not None and token.count(".") == 2
+
     def begin(self) -> tuple[str, Attempt]:
         """Begin one; with the secret of the browser, for a cookie."""
         secret, attempt = secrets.token_urlsafe(32), Attempt()

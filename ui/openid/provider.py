@@ -1,76 +1,44 @@
-"""An OpenID Connect provider: what it publishes, its tokens, and who they name.
+"""The tokens of an OpenID Connect provider: ID, access and logout tokens.
 
-The code flow with PKCE (RFC 7636). An ID token counts if its signature, issuer,
-audience, nonce and times do; keys are fetched with limits, and kept for a while.
+The code flow with PKCE (RFC 7636). A token counts if its signature, issuer, audience
+and times do, and it is of the kind that is expected.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import json
-import threading
 import time
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Final, final
 from urllib.parse import urlencode, urlsplit
 
-import httpx2
 from joserfc import jwt
 from joserfc.errors import JoseError
-from joserfc.jwk import KeySet, import_key
 
-from streamfactory.spi import ConfigError, ConnectionFailed
 from streamfactory.spi.users import is_user_name
-from streamfactory.ui.openid.rules import SignInRefused, is_safe_address
+from streamfactory.ui.openid.published import Issuer, check_address
+from streamfactory.ui.openid.rules import LoggedOut, SignInRefused
 from streamfactory.ui.people import User
-from streamfactory.wiring.core.bounded import Hung, bounded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
-    from joserfc.jwk import Key
+    from joserfc.jwt import ClaimsOption
 
-    Document = Mapping[str, Any]
+    from streamfactory.ui.openid.published import Client, Document
 
 _ALGORITHMS: Final = ("RS256", "PS256", "ES256", "ES384", "EdDSA", "Ed25519")
 """Of signatures with a public key: a shared key could also sign."""
 SKEW: Final = 60
 """Seconds by which the clocks of provider and server may differ."""
 _OLDEST: Final = 600
-"""Seconds since an ID token was issued: it was asked for a moment ago."""
-_SECONDS: Final = 10.0
-"""For an answer of the provider, as a whole."""
-_MOST_BYTES: Final = 256 * 1024
-_KEPT: Final = 3600.0
-"""Seconds for which what the provider publishes is kept."""
-_KEYS_AGAIN: Final = 60.0
-"""Seconds between two look-ups of keys for a token of an unknown one."""
+"""Seconds since an ID token was issued, which was asked for a moment ago, or a logout
+token, which is sent at once."""
 _MOST_GROUPS: Final = 1000
-_AT_ONCE: Final = 2
-"""Requests to the provider at a time: each occupies a thread of the pages."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Client:
-    """The pages as the provider knows them."""
-
-    issuer: str
-    id: str
-    secret: str | None = field(repr=False)
-    redirect: str
-    """URL to which the provider returns."""
-    user_claim: str = "sub"
-    groups_claim: str = "groups"
-    scopes: tuple[str, ...] = ("openid", "profile")
-
-    @property
-    def home(self) -> str:
-        """URL of the pages, to which the provider returns after a log-out."""
-        parts = urlsplit(self.redirect)
-        return f"{parts.scheme}://{parts.netloc}/"
+_LOG_OUT: Final = "http://schemas.openid.net/event/backchannel-logout"
+_ACCESS_TYPES: Final = ("jwt", "at+jwt")
+_LOGOUT_TYPES: Final = ("jwt", "logout+jwt")
 
 
 @final
@@ -81,11 +49,15 @@ class SignedIn:
     user: User
     token: str = field(repr=False)
     """The ID token, a hint for the log-out."""
+    subject: str
+    """The claim ``sub``, which need not be the name of the user."""
+    session: str | None
+    """The claim ``sid``: the session at the provider, if it names it."""
 
 
 @final
 class OpenIdProvider:
-    """Asks one provider. Thread-safe; connects on first use.
+    """Checks the tokens of one provider. Thread-safe; connects on first use.
 
     Args:
         client: The pages as the provider knows them.
@@ -95,10 +67,7 @@ class OpenIdProvider:
     def __init__(self, client: Client, now: Callable[[], float] = time.time) -> None:
         self.client = client
         self._now = now
-        self._lock = threading.Lock()
-        self._turns = threading.BoundedSemaphore(_AT_ONCE)
-        self._metadata: tuple[float, Document] | None = None
-        self._keys: tuple[float, KeySet] | None = None
+        self._issuer = Issuer(client)
 
     def sign_in_address(self, state: str, nonce: str, verifier: str) -> str:
         """Where a browser is sent to sign in.
@@ -118,14 +87,14 @@ class OpenIdProvider:
             "code_challenge": base64.urlsafe_b64encode(digest).decode().rstrip("="),
             "code_challenge_method": "S256",
         }
-        return _with_query(self._published()["authorization_endpoint"], query)
+        return _with_query(self._issuer.published()["authorization_endpoint"], query)
 
     def log_out_address(self, token: str) -> str | None:
         """Where a browser is sent to log out of the provider; None if it has none."""
-        address = self._published().get("end_session_endpoint")
+        address = self._issuer.published().get("end_session_endpoint")
         if not isinstance(address, str):
             return None
-        _check_address(address, self.client.issuer)
+        check_address(address, self.client.issuer)
         query = {
             "id_token_hint": token,
             "client_id": self.client.id,
@@ -146,7 +115,7 @@ class OpenIdProvider:
             SignInRefused: The code or its token is refused.
             ConnectionFailed: transient; the provider cannot be reached.
         """
-        published = self._published()
+        published = self._issuer.published()
         named = published.get("authorization_response_iss_parameter_supported") is True
         if (issuer or named) and issuer != self.client.issuer:
             msg = "the answer is of another issuer"
@@ -157,54 +126,136 @@ class OpenIdProvider:
             "redirect_uri": self.client.redirect,
             "code_verifier": verifier,
         }
-        found = self._ask(published["token_endpoint"], form)
+        found = self._issuer.ask(published["token_endpoint"], form)
         token = found.get("id_token")
         if not isinstance(token, str):
             msg = "the provider answered without an ID token"
             raise SignInRefused(msg)
-        claims = self._checked(token, nonce)
+        claims = self._checked_id(token, nonce)
         wanted = {self.client.user_claim, self.client.groups_claim}
         if not wanted <= claims.keys() and "userinfo_endpoint" in published:
             claims = {**self._userinfo(published, found, claims), **claims}
-        return SignedIn(self._user(claims), token)
+        session = claims.get("sid")
+        return SignedIn(
+            self._user(claims),
+            token,
+            claims["sub"],
+            session if isinstance(session, str) else None,
+        )
+
+    def user_of(self, token: str) -> User:
+        """Who an access token is of, that a program sent.
+
+        It is judged by itself (RFC 9068): the provider is not asked about it.
+
+        Raises:
+            SignInRefused: The token is refused.
+            ConnectionFailed: transient; the provider cannot be reached.
+        """
+        audience = self.client.audience
+        if audience is None:
+            msg = "access tokens are not accepted: oidc.api.audience is not set"
+            raise SignInRefused(msg)
+        claims = self._checked("access", token, audience, _ACCESS_TYPES, sub={})
+        if "cnf" in claims:
+            msg = "the access token is bound to a key, which a bearer token cannot show"
+            raise SignInRefused(msg)
+        return self._user(claims)
+
+    def logged_out(self, token: str) -> LoggedOut:
+        """Whose sessions have ended at the provider, by a logout token.
+
+        Raises:
+            SignInRefused: The token is refused.
+            ConnectionFailed: transient; the provider cannot be reached.
+        """
+        claims = self._checked(
+            "logout", token, self.client.id, _LOGOUT_TYPES, iat={}, jti={}, events={}
+        )
+        events = claims["events"]
+        if not isinstance(events, dict) or not isinstance(events.get(_LOG_OUT), dict):
+            msg = "the logout token is not about a log-out"
+            raise SignInRefused(msg)
+        if "nonce" in claims:
+            msg = "the logout token has a nonce, as only ID tokens have"
+            raise SignInRefused(msg)
+        self._check_age("logout", claims)
+        found = LoggedOut(claims.get("sub"), claims.get("sid"))
+        named = [one for one in (found.subject, found.session) if one is not None]
+        if not named or not all(isinstance(one, str) for one in named):
+            msg = "the logout token names no user and no session"
+            raise SignInRefused(msg)
+        return found
 
     # --- claims ---------------------------------------------------------------
 
-    def _checked(self, token: str, nonce: str) -> Document:
+    def _checked_id(self, token: str, nonce: str) -> Document:
         """The claims of an ID token that is the answer to our request."""
-        try:
-            claims = self._decoded(token)
-            rules = jwt.JWTClaimsRegistry(
-                now=int(self._now()),
-                leeway=SKEW,
-                iss={"essential": True, "value": self.client.issuer},
-                aud={"essential": True, "value": self.client.id},
-                sub={"essential": True},
-                exp={"essential": True},
-                iat={"essential": True},
-                nonce={"essential": True, "value": nonce},
-            )
-            rules.validate(claims)
-        except (JoseError, ValueError, TypeError, KeyError) as error:
-            msg = f"the ID token is refused: {str(error)[:200]}"
-            raise SignInRefused(msg) from None
+        claims = self._checked(
+            "ID",
+            token,
+            self.client.id,
+            (),
+            sub={},
+            iat={},
+            nonce={"value": nonce},
+        )
         audiences = claims["aud"]
         others = isinstance(audiences, list) and len(audiences) > 1
         if (others or "azp" in claims) and claims.get("azp") != self.client.id:
             msg = "the ID token was issued for another client"
             raise SignInRefused(msg)
-        if self._now() - claims["iat"] > _OLDEST + SKEW:
-            msg = "the ID token was issued too long ago"
-            raise SignInRefused(msg)
+        self._check_age("ID", claims)
         return claims
 
-    def _decoded(self, token: str) -> dict[str, Any]:
+    def _checked(
+        self,
+        kind: str,
+        token: str,
+        audience: str,
+        types: tuple[str, ...],
+        **required: ClaimsOption,
+    ) -> Document:
+        """The claims of a token of the provider, for an audience, and for now.
+
+        Args:
+            kind: Of the token, for messages.
+            token: As it was received.
+            audience: That it has to name.
+            types: What the header ``typ`` may be, if the token has it; empty for any.
+            required: Claims that it has to have, with their value if that is known.
+        """
+        issuer = self.client.issuer
+        required |= {"iss": {"value": issuer}, "aud": {"value": audience}, "exp": {}}
+        for one in required.values():
+            one["essential"] = True
+        now = int(self._now())
         try:
-            return jwt.decode(token, self._key_set(), algorithms=_ALGORITHMS).claims
+            found = self._decoded(token)
+            rules = jwt.JWTClaimsRegistry(now, SKEW, **required)
+            rules.validate(found.claims)
+        except (JoseError, ValueError, TypeError, KeyError, RecursionError) as error:
+            msg = f"the {kind} token is refused: {str(error)[:200]}"
+            raise SignInRefused(msg) from None
+        given = str(found.header.get("typ", "JWT")).lower()
+        if types and given.removeprefix("application/") not in types:
+            msg = f"the {kind} token is a token of another kind: {given[:100]!r}"
+            raise SignInRefused(msg)
+        return found.claims
+
+    def _decoded(self, token: str) -> jwt.Token:
+        try:
+            keys = self._issuer.keys()
+            return jwt.decode(token, keys, algorithms=_ALGORITHMS)
         except (JoseError, ValueError):
             # The provider may have a new key.
-            keys = self._key_set(again=True)
-            return jwt.decode(token, keys, algorithms=_ALGORITHMS).claims
+            keys = self._issuer.keys(again=True)
+            return jwt.decode(token, keys, algorithms=_ALGORITHMS)
+
+    def _check_age(self, kind: str, claims: Document) -> None:
+        if self._now() - claims["iat"] > _OLDEST + SKEW:
+            msg = f"the {kind} token was issued too long ago"
+            raise SignInRefused(msg)
 
     def _userinfo(
         self, published: Document, found: Document, claims: Document
@@ -212,7 +263,7 @@ class OpenIdProvider:
         access = found.get("access_token")
         if not isinstance(access, str):
             return {}
-        more = self._ask(published["userinfo_endpoint"], token=access)
+        more = self._issuer.ask(published["userinfo_endpoint"], token=access)
         if more.get("sub") != claims["sub"]:
             msg = "the provider names another user than the ID token"
             raise SignInRefused(msg)
@@ -231,136 +282,6 @@ class OpenIdProvider:
         # Other names cannot be in the file of users, and give no right.
         named = (one for one in groups if isinstance(one, str) and is_user_name(one))
         return User(name, frozenset(named))
-
-    # --- what the provider publishes ------------------------------------------
-
-    def _published(self) -> Document:
-        with self._lock:
-            kept = self._metadata
-        if kept is not None and time.monotonic() - kept[0] < _KEPT:
-            return kept[1]
-        issuer = self.client.issuer
-        found = self._ask(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
-        if found.get("issuer") != issuer:
-            other = str(found.get("issuer"))[:200]
-            msg = f"{issuer} names itself as the issuer {other!r}"
-            raise ConfigError(msg, remedy="set oidc.issuer to the name it has")
-        for key in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
-            _check_address(found.get(key), issuer)
-        if "userinfo_endpoint" in found:
-            _check_address(found["userinfo_endpoint"], issuer)
-        with self._lock:
-            self._metadata = time.monotonic(), found
-        return found
-
-    def _key_set(self, *, again: bool = False) -> KeySet:
-        with self._lock:
-            kept = self._keys
-        if kept is not None:
-            age = time.monotonic() - kept[0]
-            if age < (_KEYS_AGAIN if again else _KEPT):
-                return kept[1]
-        found = self._ask(self._published()["jwks_uri"])
-        keys = KeySet([*_usable(found.get("keys"))])
-        with self._lock:
-            self._keys = time.monotonic(), keys
-        return keys
-
-    def _ask(
-        self, address: str, form: Document | None = None, *, token: str = ""
-    ) -> Document:
-        """The JSON object of an address, within a time and a size.
-
-        Raises:
-            SignInRefused: The provider refused it.
-            ConnectionFailed: transient; there was no such answer.
-        """
-        what = f"the identity provider {self.client.issuer}"
-        if not self._turns.acquire(timeout=_SECONDS):
-            msg = f"{what}: too many requests wait for it"
-            raise ConnectionFailed(msg, remedy="try again")
-        try:
-            status, content = bounded(
-                what, _SECONDS, lambda: self._sent(address, form, token)
-            )
-            found = json.loads(content)
-        except (httpx2.HTTPError, Hung, ValueError, RecursionError) as error:
-            msg = f"{what}: no answer that can be used ({type(error).__name__})"
-            raise ConnectionFailed(msg, remedy="try again later") from None
-        finally:
-            self._turns.release()
-        if status >= 400 and status < 500 and (form is not None or token):
-            reason = found.get("error") if isinstance(found, dict) else None
-            msg = f"the provider refused it: {str(reason)[:100]}"
-            raise SignInRefused(msg)
-        if status != 200 or not isinstance(found, dict):
-            msg = f"{what}: it answered with status {status}"
-            raise ConnectionFailed(msg, remedy="try again later")
-        return found
-
-    def _sent(
-        self, address: str, form: Document | None, token: str
-    ) -> tuple[int, bytes]:
-        headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
-        auth, data = None, None if form is None else dict(form)
-        if token:
-            headers["Authorization"] = f"Bearer {token}"
-        elif data is not None and self.client.secret is None:
-            data["client_id"] = self.client.id
-        elif data is not None and self._takes_basic():
-            # RFC 6749, 2.3.1: both are form-encoded first.
-            pair = (
-                urlencode({"": self.client.id})[1:],
-                urlencode({"": self.client.secret})[1:],
-            )
-            auth = httpx2.BasicAuth(*pair)
-        elif data is not None:
-            data |= {"client_id": self.client.id, "client_secret": self.client.secret}
-        method = "GET" if data is None else "POST"
-        content = b""
-        with (
-            httpx2.Client(timeout=_SECONDS, follow_redirects=False) as http,
-            http.stream(
-                method, address, data=data, headers=headers, auth=auth
-            ) as found,
-        ):
-            for part in found.iter_raw():
-                content += part
-                if len(content) > _MOST_BYTES:
-                    msg = "the answer is too large"
-                    raise ValueError(msg)
-            return found.status_code, content
-
-    def _takes_basic(self) -> bool:
-        """Whether the secret is sent as HTTP has it, which is the default."""
-        with self._lock:
-            kept = self._metadata
-        given = (
-            None
-            if kept is None
-            else kept[1].get("token_endpoint_auth_methods_supported")
-        )
-        return not isinstance(given, list) or "client_secret_basic" in given
-
-
-def _usable(keys: Any) -> Iterator[Key]:
-    """Yield the public keys that can verify a signature; others are left out."""
-    for one in keys if isinstance(keys, list) else ():
-        if isinstance(one, dict) and one.get("kty") in ("RSA", "EC", "OKP"):
-            with suppress(JoseError, ValueError, TypeError, KeyError):
-                yield import_key(one)
-
-
-def _check_address(address: Any, issuer: str) -> None:
-    """Refuse an address whose answers another could send.
-
-    Raises:
-        ConfigError: config; it is not HTTPS, but for a provider of this machine.
-    """
-    if not is_safe_address(address):
-        shown = str(address)[:200]
-        msg = f"the provider {issuer} names an address that is no HTTPS: {shown!r}"
-        raise ConfigError(msg, remedy="use a provider with TLS")
 
 
 def _with_query(address: str, query: Mapping[str, str]) -> str:

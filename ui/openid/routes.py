@@ -71,7 +71,7 @@ def callback() -> tuple[str, int] | Response:
         abort(403, f"The sign-in is refused: {text}. Sign in again.")
     access = site().access
     access.log_out(request.cookies.get(session_cookie(), ""))
-    secret = access.begin_signed(found.user, found.token)
+    secret = access.begin_signed(found)
     _log.info("%s signed in from %s", found.user.name, client)
     # Not a redirect: its request would be one that another site began, which has no
     # cookie that is Strict.
@@ -79,6 +79,24 @@ def callback() -> tuple[str, int] | Response:
     set_cookie(response, session_cookie(), secret, age=access.session_seconds)
     drop_cookie(response, _cookie())
     return response
+
+
+@sign_in.post("/ended")
+@takes_parameters(Parameter("logout_token", "The logout token.", required=True))
+@needs(OPEN)
+def ended() -> Response:
+    """End the sessions of a user who logged out at the provider, which calls this."""
+    client = str(request.remote_addr)
+    try:
+        found = _sign_ins().provider.logged_out(request.form["logout_token"])
+    except SignInRefused as refused:
+        text = printable(str(refused))
+        _log.warning("a log-out from %s was refused: %s", client, text)
+        answer = {"error": "invalid_request", "error_description": text}
+        return make_response(answer, 400)
+    count = site().access.end_signed(found)
+    _log.info("the provider ended %d sessions", count)
+    return make_response("", 200)
 
 
 def sign_in_page(address: str, title: str) -> Response:

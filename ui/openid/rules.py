@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, final
 from urllib.parse import urlsplit
 
 from streamfactory.spi.addresses import is_loopback
@@ -10,6 +11,29 @@ from streamfactory.spi.addresses import is_loopback
 
 class SignInRefused(Exception):
     """A sign-in is refused; the text has no secrets."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LoggedOut:
+    """Whose sessions ended at the provider: by its user, its session, or both."""
+
+    subject: str | None
+    session: str | None
+
+    def ends(self, subject: str, session: str | None) -> bool:
+        """Whether a session here is one of them.
+
+        Args:
+            subject: To whom the provider issued its ID token.
+            session: The session at the provider, if the ID token named it.
+        """
+        if self.subject is None:
+            return session == self.session
+        if self.subject != subject:
+            return False
+        # Without a name it may be the one that ended.
+        return self.session is None or session in (None, self.session)
 
 
 def is_safe_address(address: Any) -> bool:

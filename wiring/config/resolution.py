@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING, Final
 from streamfactory.spi import Option, Problem, StreamConfig, StreamError
 from streamfactory.spi.config import Setting
 from streamfactory.spi.masking import MASK, mask_secrets, mask_value, userinfo_secrets
-from streamfactory.spi.references import has_reference, malformed, resolve
+from streamfactory.spi.references import (
+    has_reference,
+    is_reference,
+    malformed,
+    resolve,
+)
 from streamfactory.wiring.core.anchoring import anchored, within
 from streamfactory.wiring.core.nearest import LIKELY, nearest
 from streamfactory.wiring.options.masking import clip, looks_secret
+from streamfactory.wiring.plugins.known import KNOWN_SCHEMES
+from streamfactory.wiring.references.lookup import reason_unusable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
     from streamfactory.wiring.config.definition import Property
 
 _WRITE_REFERENCE: Final = "write ${env:NAME} or ${file:PATH}"
+_ELSEWHERE: Final = "it has to be resolved where the stream is used"
 _NO_UNSETTING: Final = (
     "an empty value does not remove a property: remove it from the definition (with "
     "--unset on the command line), or set the default"
@@ -178,7 +186,7 @@ def _parse(
             yield Problem(key, error.what, origin)
             return
         # It may be resolvable in the process that uses the stream.
-        yield Problem(key, f"{error.what} here", origin, level="warning")
+        yield Problem(key, error.what, origin, _ELSEWHERE, "warning")
         yield Setting(option.key, full_key, text, None, origin)
         return
     if option.type.path:
@@ -281,9 +289,13 @@ def _malformed(prop: Property, *, secret: bool) -> Problem | None:
     """Return the problem with a malformed reference; None if there is none."""
     what, hint = malformed(prop.text), None
     if what is not None and secret:
-        # Text that looks like a reference may be a part of the secret.
+        # Text that looks like a reference may be a part of the secret: nothing of it is
+        # shown but a scheme that is known.
         what = "contains a malformed reference"
         hint = f"{_WRITE_REFERENCE}, and $${{ for a literal ${{"
+        scheme = prop.text.removeprefix("${").partition(":")[0]
+        if is_reference(prop.text) and scheme in KNOWN_SCHEMES:
+            what, hint = f"refers to {scheme}", reason_unusable(scheme)
     return None if what is None else Problem(prop.key, what, prop.origin, hint)
 
 

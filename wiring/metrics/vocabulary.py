@@ -355,6 +355,14 @@ PIPELINE_NEXT: Final = _gauge(
     ("pipeline", "topic", "partition"),
 )
 
+PIPELINE_CHANGED: Final = _gauge(
+    "pipeline.changed",
+    "1 while the files of the pipeline, or streams that it uses, differ from what "
+    "it was started with, else 0.",
+    "",
+    _PIPELINE,
+)
+
 # --- jobs: pipelines, copies and spools ----------------------------------------------
 
 JOB_PAUSED: Final = _gauge(

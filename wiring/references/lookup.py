@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 _MOST_KEPT: Final = 4096
 """References whose values a process keeps: the one used longest ago is dropped."""
+_MOST_HUNG: Final = 3
+"""Threads of one reference that wait for ever: more are not begun."""
 _PAST: Final = 8
 """Values of one reference that are masked: secrets are replaced while clients that hold
 the former ones still report errors."""
@@ -52,18 +54,26 @@ class _Kept:
     """When the newest is looked up again, by the monotonic clock."""
     running: Future[ResolvedReference] | None = None
     """A look-up that others wait for, too."""
+    ends: float = math.inf
+    """The deadline of that look-up, by the monotonic clock."""
+    hung: int = 0
+    """Look-ups that have not returned long after their deadlines."""
 
 
 _lock = threading.Lock()
 _kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
+_silent: dict[str, float] = {}
+"""Until when a scheme that did not answer is not asked again, by the monotonic clock:
+a file with twenty references to a silent server is refused after one deadline."""
 
 
 def _after_fork() -> None:
     # The threads of running look-ups, and whoever held the lock, are not in the child.
     global _lock  # noqa: PLW0603 - a new lock, as the old one may be held for ever
     _lock = threading.Lock()
+    _silent.clear()
     for kept in _kept.values():
-        kept.running = None
+        kept.running, kept.hung = None, 0
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -93,22 +103,31 @@ def value(scheme: str, what: str) -> str:
         _kept.move_to_end(key)
         if len(_kept) > _MOST_KEPT:
             _kept.popitem(last=False)
-        if time.monotonic() < kept.until:
+        now = time.monotonic()
+        if now < kept.until:
             return kept.values[-1]
         running, mine = kept.running, False
-        if running is None:
+        if running is None or now >= kept.ends:
+            if running is not None:  # it is left to its thread
+                kept.running = None
+                kept.hung += 1
+            if now < _silent.get(scheme, -math.inf) or kept.hung >= _MOST_HUNG:
+                raise _not_answered(found, what)
             running = kept.running = Future()
+            kept.ends = now + found.timeout_seconds
             mine = True
+        ends = kept.ends
     if mine:
         _start(found, what, kept, running)
     try:
-        return running.result(found.timeout_seconds).value
+        return running.result(ends - now).value
     except StreamError as error:
         # A copy for each that waited: it gets the place of a stream.
         raise copy.copy(error) from None
     except FutureTimeout:
-        reason = f"{scheme} did not answer in {found.timeout_seconds:g} s"
-        raise StreamTimeout(_unresolved(scheme, what, reason)) from None
+        with _lock:
+            _silent[scheme] = ends + found.timeout_seconds
+        raise _not_answered(found, what) from None
 
 
 def known_values(scheme: str, what: str) -> Iterable[str]:
@@ -155,21 +174,42 @@ def _look_up(
     scheme: ReferenceScheme, what: str, kept: _Kept, result: Future[ResolvedReference]
 ) -> None:
     """Ask a remote scheme, in a thread; keep what it answers."""
+    began = time.monotonic()
     try:
         found = _ask(scheme, what)
     except BaseException as error:  # noqa: BLE001 - handed to those who wait
+        ended = time.monotonic()
         with _lock:
-            kept.running = None
+            _has_returned(kept, result)
+            # A server that refuses at once may be asked again at once.
+            if isinstance(error, StreamTimeout) and (
+                ended - began > scheme.timeout_seconds / 2
+            ):
+                _silent[scheme.name] = ended + scheme.timeout_seconds
         result.set_exception(error)
         return
     with _lock:
-        kept.running = None
+        _has_returned(kept, result)
+        _silent.pop(scheme.name, None)
         if len(found.value) <= MAX_RESOLVED:  # a longer one is refused where it is used
             if found.value in kept.values:
                 kept.values.remove(found.value)
             kept.values.append(found.value)
             kept.until = time.monotonic() + found.keep_seconds
     result.set_result(found)
+
+
+def _has_returned(kept: _Kept, result: Future[ResolvedReference]) -> None:
+    """Note the end of a look-up; the caller holds the lock."""
+    if kept.running is result:
+        kept.running = None
+    else:
+        kept.hung = max(0, kept.hung - 1)
+
+
+def _not_answered(scheme: ReferenceScheme, what: str) -> StreamTimeout:
+    reason = f"{scheme.name} did not answer in {scheme.timeout_seconds:g} s"
+    return StreamTimeout(_unresolved(scheme.name, what, reason))
 
 
 def _ask(scheme: ReferenceScheme, what: str) -> ResolvedReference:
