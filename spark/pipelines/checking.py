@@ -133,7 +133,7 @@ def _end_problems(
     for found in ends:
         yield from found.problems
     if pipeline.trigger.real_time:
-        yield from check_real_time(pipeline, sources.values(), sinks.values())
+        yield from check_real_time(pipeline, sources, sinks)
     for source, one in product(sources.values(), pipeline.all_sinks):
         yield from _cycle_problems(one, source, sinks[one.name])
     configs = [found.config for found in ends if found.config is not None]

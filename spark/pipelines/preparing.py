@@ -244,7 +244,8 @@ def _check_sink(
         with opened_sink(config) as opened:
             verdict = check_opened(opened, schema, overwrite=overwrite, streaming=True)
             parquet = config.get("segment.format") == "parquet"
-            return verdict, Way(sink.name, refusal(opened, schema), parquet)
+            live = pipeline.trigger.real_time
+            return verdict, Way(sink.name, refusal(opened, schema), parquet, live)
     except StreamError as error:
         if error.retryable:
             raise

@@ -10,7 +10,7 @@ from streamfactory.wiring.options.shared import stream_options
 from streamfactory.wiring.options.vocabulary import FRAMEWORK_OPTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Mapping
 
     from streamfactory.spark.pipelines.model import Pipeline
     from streamfactory.spi import Option, StreamConfig
@@ -75,20 +75,20 @@ _OF_SPARK: Final = {
 
 
 def check_real_time(
-    pipeline: Pipeline, sources: Iterable[Checked], sinks: Iterable[Checked]
+    pipeline: Pipeline, sources: Mapping[str, Checked], sinks: Mapping[str, Checked]
 ) -> list[Problem]:
     """Problems of a pipeline whose trigger is real-time.
 
     Args:
         pipeline: The pipeline.
-        sources: Its sources, and
-        sinks: its sinks, whose configurations are valid.
+        sources: Its sources, by id.
+        sinks: Its sinks, by name.
     """
     found = list(_shape_problems(pipeline))
-    for ends, role in ((sources, Role.READ), (sinks, Role.WRITE)):
-        for end in ends:
-            if end.config is not None:
-                found += _end_problems(end, end.config, role)
+    for source in pipeline.sources:
+        found += _end_problems(sources[source.id], Role.READ, source.origin)
+    for sink in pipeline.all_sinks:
+        found += _end_problems(sinks[sink.name], Role.WRITE, sink.origin)
     return found
 
 
@@ -130,12 +130,15 @@ def _shape_problems(pipeline: Pipeline) -> Iterator[Problem]:
         yield Problem("output.mode", what, at, "remove it")
 
 
-def _end_problems(found: Checked, config: StreamConfig, role: Role) -> list[Problem]:
+def _end_problems(found: Checked, role: Role, origin: str) -> list[Problem]:
+    config = found.config
+    if config is None:
+        return []  # its own problems are reported
     kind = "source" if role is Role.READ else "sink"
     if config.type != KAFKA:
         what = f"{MODE} reads and writes Kafka only, and the {kind} {config.name!r} is "
         what += f"of the type {config.type}: a Python data source has no such mode"
-        return [Problem(kind, what, "", _INSTEAD)]
+        return [Problem(kind, what, origin, _INSTEAD)]
     problems = client_options(config, CONSUMER if role is Role.READ else PRODUCER)
     return [
         *problems.problems,
