@@ -386,11 +386,7 @@ def _document(outcome: Outcome) -> dict[str, Any]:
         "complete": outcome.complete,
         "began": outcome.went_on,
         "guarantee": outcome.promise,
-        "written": {
-            way.sink: str(way)
-            for way in outcome.ways
-            if way.parquet or way.refused is None
-        },
+        "written": {way.sink: str(way) for way in outcome.ways if way.notable},
         "batches": outcome.batches,
         "rows": outcome.rows,
         "seconds": round(outcome.seconds, 3),

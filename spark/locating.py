@@ -249,7 +249,7 @@ def _look(place: Place) -> Located:
             remedy = "restore it from a backup, or reset the pipeline"
             raise PositionRefused(msg, remedy=remedy)
         unplanned = QueryCheckpoint(generation, None, (), (), ())
-        query = read_query(generation) if begun else unplanned
+        query = read_query(generation, of_pipeline=True) if begun else unplanned
         return Located(place.text, record, replace(query, names=record.names))
     groups = None if is_query_checkpoint(place) else _groups(Path(place.text))
     if groups:

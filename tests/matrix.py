@@ -70,7 +70,7 @@ class Command:
 
 
 FOLDERS: Final = tuple(sorted({p.parent.name for p in ROOT.glob("tests/*/test_*.py")}))
-ON_SPARK: Final = ("spark", "pipelines")
+ON_SPARK: Final = ("spark", "pipelines", "realtime")
 _KIT: Final = ("-m", "streamfactory", "conformance")
 KITS: Final = (
     Command("list", ("-m", "streamfactory", "list")),

@@ -6,7 +6,7 @@ from streamfactory.spark.checkpoints.outlook import (
     differences,
     next_batch,
 )
-from streamfactory.spark.checkpoints.pipeline import PipelineCheckpoint
+from streamfactory.spark.checkpoints.pipeline import Engine, PipelineCheckpoint
 from streamfactory.spark.checkpoints.places import Place
 from streamfactory.spark.checkpoints.reading import (
     Batch,
@@ -37,6 +37,7 @@ from streamfactory.spark.checkpoints.written import (
 
 __all__ = [
     "Batch",
+    "Engine",
     "Ledger",
     "Memory",
     "Moved",

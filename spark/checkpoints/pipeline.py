@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Self, final
+from enum import Enum
+from typing import TYPE_CHECKING, Final, Self, final
 
 from streamfactory.spark.checkpoints.copied import is_copied, saved_position
 from streamfactory.spark.checkpoints.places import Place
@@ -43,6 +44,20 @@ if TYPE_CHECKING:
     from streamfactory.spi import Position
     from streamfactory.wiring.reading.source import Source
 
+
+class Engine(Enum):
+    """What runs a pipeline: its offsets and its identity in sinks differ."""
+
+    SPARK = "the engine spark, in micro-batches"
+    REAL_TIME = "the engine spark, in real time"
+    DATAFUSION = "the engine datafusion"
+
+
+_SET: Final = {
+    Engine.SPARK: 'engine = "spark" and another trigger than real-time',
+    Engine.REAL_TIME: 'engine = "spark" and trigger = "real-time"',
+    Engine.DATAFUSION: 'engine = "datafusion"',
+}
 _OWN_FOLDER = "give each pipeline a checkpoint folder of its own"
 
 
@@ -60,6 +75,8 @@ class PipelineCheckpoint:
     why: str
     """The reason for this start."""
     _place: Place
+    planned: bool = False
+    """Whether a batch was planned: a given start has no effect any more."""
 
     @classmethod
     def open(
@@ -70,7 +87,7 @@ class PipelineCheckpoint:
         *,
         reset: str | None = None,
         ignore: str | None = None,
-        copied: bool = False,
+        engine: Engine = Engine.SPARK,
     ) -> Self:
         """Decide where a run starts, and save the decision.
 
@@ -84,7 +101,7 @@ class PipelineCheckpoint:
                 new ``reset`` names offsets or a time.
             reset: Value of ``--reset``.
             ignore: Value of ``--ignore-checkpoint``.
-            copied: Whether the pipeline runs without Spark.
+            engine: What runs the pipeline.
 
         Raises:
             PositionRefused: permanent; the folder belongs to another pipeline or other
@@ -100,7 +117,7 @@ class PipelineCheckpoint:
         _check_folder(place, pipeline, record)
         memory, planned = None, False
         if record is not None:
-            memory, planned = _earlier_runs(place, record, sources, copied=copied)
+            memory, planned = _earlier_runs(place, record, sources, engine)
         resolution = resolve(memory, wanted, label)
         why = resolution.why
         if record is None or resolution.new_generation:
@@ -120,7 +137,23 @@ class PipelineCheckpoint:
             given if any(after.start) and not planned else None,
             why,
             place,
+            planned,
         )
+
+    def pin(self, starts: Mapping[str, dict[str, str]]) -> Self:
+        """Save where a generation starts, before its first batch is planned.
+
+        Args:
+            starts: Start options by source, in the order of the query.
+
+        Raises:
+            CheckpointFailed: permanent; the record cannot be saved.
+            PositionRefused: permanent; the record is missing, or of another run.
+        """
+        record = self._own_record()
+        after = replace(record, start=tuple(starts.values()))
+        self._place.replace(RECORD, after.to_json().encode())
+        return replace(self, start=dict(starts))
 
     def ledger(self, sink: str, *, dead_letters: bool = False) -> Ledger:
         """Where the commits of a sink are recorded."""
@@ -137,13 +170,17 @@ class PipelineCheckpoint:
             CheckpointFailed: permanent; the record cannot be saved.
             PositionRefused: permanent; the record is missing, or of another run.
         """
+        record = self._own_record()
+        if not record.begun:
+            after = replace(record, begun=True)
+            self._place.replace(RECORD, after.to_json().encode())
+
+    def _own_record(self) -> Record:
         record = read_record(self._place)
         if record is None or record.generation != self.generation:
             msg = f"{self._place.text}/{RECORD} was changed by another run"
             raise PositionRefused(msg, remedy="run a pipeline only once at a time")
-        if not record.begun:
-            after = replace(record, begun=True)
-            self._place.replace(RECORD, after.to_json().encode())
+        return record
 
 
 def _check_folder(place: Place, pipeline: str, record: Record | None) -> None:
@@ -175,7 +212,7 @@ def _generations(names: Sequence[str]) -> list[int]:
 
 
 def _earlier_runs(
-    place: Place, record: Record, sources: Mapping[str, Source], *, copied: bool
+    place: Place, record: Record, sources: Mapping[str, Source], engine: Engine
 ) -> tuple[Memory, bool]:
     """The state of earlier runs, and whether they have planned a batch.
 
@@ -184,7 +221,7 @@ def _earlier_runs(
     refusal, planned = None, False
     try:
         _check_sources(place, record, sources)
-        _check_engine(place, record, copied=copied)
+        _check_engine(place, record, engine)
         planned = _check_reached(place, record, list(sources.values()))
     except PositionRefused as error:
         refusal = error
@@ -222,7 +259,7 @@ def _reached(
     generation = None if record is None else place.child(str(record.generation))
     if generation is None or not is_query_checkpoint(generation):
         return {}
-    query = read_query(generation)
+    query = read_query(generation, of_pipeline=True)
     if query.unfinished is not None:
         msg = f"{generation.text}: batch {query.unfinished} is planned and not "
         msg += "committed: sinks may have its rows"
@@ -260,15 +297,33 @@ def _check_sources(place: Place, record: Record, sources: Mapping[str, Source]) 
             raise PositionRefused(msg, remedy=remedy)
 
 
-def _check_engine(place: Place, record: Record, *, copied: bool) -> None:
-    """Refuse a generation of the other engine, whose sinks have its rows."""
+def _check_engine(place: Place, record: Record, engine: Engine) -> None:
+    """Refuse a generation of another engine, whose sinks have its rows."""
     generation = place.child(str(record.generation))
-    if is_query_checkpoint(generation) if copied else is_copied(generation):
-        engine = "spark" if copied else "datafusion"
-        msg = f"{generation.text} was written by the engine {engine}, which has an "
-        msg += "identity of its own in the sinks"
-        remedy = f'set engine = "{engine}"; or begin again with --reset'
-        raise PositionRefused(msg, remedy=remedy)
+    found = _engine_of(generation, engine)
+    if found is engine:
+        return
+    msg = f"{generation.text} was written by {found.value}"
+    if Engine.DATAFUSION in (found, engine):
+        msg += ", which has an identity of its own in the sinks"
+    else:
+        msg += ": the other mode does not read its offsets"
+    remedy = f"set {_SET[found]}; or begin again with --reset"
+    raise PositionRefused(msg, remedy=remedy)
+
+
+def _engine_of(generation: Place, wanted: Engine) -> Engine:
+    """What ran a generation; the wanted one where that could be it."""
+    if is_copied(generation):
+        return Engine.DATAFUSION
+    if not is_query_checkpoint(generation):
+        return wanted
+    query = read_query(generation, of_pipeline=True)
+    if query.planned:
+        last = query.batch(query.planned[-1])
+        real_time = any(one.real_time for one in last.sources)
+        return Engine.REAL_TIME if real_time else Engine.SPARK
+    return Engine.SPARK if wanted is Engine.DATAFUSION else wanted
 
 
 def _check_reached(place: Place, record: Record, sources: Sequence[Source]) -> bool:
@@ -279,7 +334,9 @@ def _check_reached(place: Place, record: Record, sources: Sequence[Source]) -> b
         for source in sources:
             source.metadata.check_position(saved, generation.text)
         return True
-    query = read_query(generation) if is_query_checkpoint(generation) else None
+    query = None
+    if is_query_checkpoint(generation):
+        query = read_query(generation, of_pipeline=True)
     if query is None or not query.planned:
         if record.begun:
             msg = (

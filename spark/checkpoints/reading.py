@@ -41,6 +41,8 @@ class SourceOffset:
     name: str | None
     """None if neither Spark nor a pipeline names it; then the order counts."""
     offset: BatchOffset
+    real_time: bool = False
+    """Whether Spark's Kafka connector wrote it, as for pipelines in real time."""
 
     @property
     def position(self) -> Position:
@@ -74,6 +76,8 @@ class QueryCheckpoint:
     """Harmless irregularities."""
     names: tuple[str, ...] = ()
     """Names of the sources where Spark has none: the ids of a pipeline's."""
+    of_pipeline: bool = False
+    """Whether a pipeline has it, which Spark's Kafka connector may read."""
 
     @property
     def last(self) -> int | None:
@@ -100,7 +104,7 @@ class QueryCheckpoint:
             )
             msg = f"{self.place.text}: batch {number} is not kept; kept are: {kept}"
             raise PositionRefused(msg, remedy="name one of these")
-        found = _read_batch(self.place, number)
+        found = _read_batch(self.place, number, of_pipeline=self.of_pipeline)
         if len(self.names) != len(found.sources):
             return found
         pairs = zip(found.sources, self.names, strict=True)
@@ -142,8 +146,12 @@ def is_query_checkpoint(place: Place) -> bool:
     return bool({"metadata", "offsets", "commits"} & set(place.names() or ()))
 
 
-def read_query(place: Place) -> QueryCheckpoint:
+def read_query(place: Place, *, of_pipeline: bool = False) -> QueryCheckpoint:
     """Read a query's checkpoint, also while Spark writes to it.
+
+    Args:
+        place: Its folder.
+        of_pipeline: Whether it is a pipeline's.
 
     Raises:
         PositionRefused: permanent; there is none, or it is incomplete.
@@ -168,7 +176,9 @@ def read_query(place: Place) -> QueryCheckpoint:
     query_id = _query_id(place)
     if query_id is None:
         notes.append("there is no query id: Spark will give the query another one")
-    return QueryCheckpoint(place, query_id, planned, committed, tuple(notes))
+    return QueryCheckpoint(
+        place, query_id, planned, committed, tuple(notes), of_pipeline=of_pipeline
+    )
 
 
 def _numbers(folder: Place, notes: list[str]) -> tuple[int, ...]:
@@ -196,7 +206,7 @@ def _query_id(place: Place) -> str | None:
     return found
 
 
-def _read_batch(place: Place, number: int) -> Batch:
+def _read_batch(place: Place, number: int, *, of_pipeline: bool) -> Batch:
     folder, path = place.child("offsets"), f"{place.text}/offsets/{number}"
     lines = _read_log(folder, str(number), OFFSETS_VERSION)
     if len(lines) < 3:
@@ -206,13 +216,15 @@ def _read_batch(place: Place, number: int) -> Batch:
     planned = _time(body.get("batchTimestampMs"), path)
     watermark = _watermark(body.get("batchWatermarkMs", 0), path)
     sources = tuple(
-        _source(line, index, named=lines[0] != "v1", path=path)
+        _source(line, index, named=lines[0] != "v1", path=path, of_pipeline=of_pipeline)
         for index, line in enumerate(lines[2:])
     )
     return Batch(number, planned, watermark, sources)
 
 
-def _source(line: str, index: int, *, named: bool, path: str) -> SourceOffset:
+def _source(
+    line: str, index: int, *, named: bool, path: str, of_pipeline: bool
+) -> SourceOffset:
     name = None
     if named:
         match = _NAMED.fullmatch(line)
@@ -227,12 +239,25 @@ def _source(line: str, index: int, *, named: bool, path: str) -> SourceOffset:
     try:
         return SourceOffset(name, BatchOffset.parse(line))
     except PositionRefused as error:
+        if of_pipeline and (position := kafka_position(line)) is not None:
+            return SourceOffset(name, BatchOffset(position), real_time=True)
         if _foreign(line):
             msg = f"{path}: {shown} is not a source of streamfactory: {line[:80]}"
             remedy = "checkpoints of other sources are read by their own tools"
             raise PositionRefused(msg, remedy=remedy) from error
         msg = f"{path}: {shown}: {error.what}"
         raise PositionRefused(msg, remedy=error.remedy) from error
+
+
+def kafka_position(text: str) -> Position | None:
+    """The position in an offset of Spark's Kafka connector; None if it is none."""
+    try:
+        plain = json.loads(text)
+        if not isinstance(plain, dict) or not plain:
+            return None
+        return Position.from_json(json.dumps({"version": 1, "offsets": plain}))
+    except (ValueError, RecursionError, PositionRefused):
+        return None
 
 
 def _foreign(line: str) -> bool:

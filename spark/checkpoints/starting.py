@@ -92,7 +92,7 @@ def start_of_one(
     others = {name: sources[name] for name in reached if name not in mine}
     _check_own_options(others.values())
     for name, source in others.items():
-        found[name] = {"startingOffsets": _offsets(reached[name], source)}
+        found[name] = {"startingOffsets": complete_offsets(reached[name], source)}
     return tuple(found.get(name, pending.get(name, {})) for name in sources)
 
 
@@ -127,7 +127,7 @@ def start_options(
     if isinstance(at, str):
         return tuple({"startingOffsets": at} for _ in sources)
     _check_named(at, sources.values())
-    return tuple({"startingOffsets": _offsets(at, s)} for s in sources.values())
+    return tuple({"startingOffsets": complete_offsets(at, s)} for s in sources.values())
 
 
 def _check_time(millis: int, source: Source) -> None:
@@ -161,7 +161,7 @@ def _check_named(position: Position, sources: Iterable[Source]) -> None:
         raise MisuseError(msg)
 
 
-def _offsets(position: Position, source: Source) -> str:
+def complete_offsets(position: Position, source: Source) -> str:
     """``startingOffsets`` of one stream: all its partitions, as Spark wants it."""
     covers = source.metadata.covers
     mine = position.only({p for p in position if covers(p.topic)})

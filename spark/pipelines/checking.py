@@ -16,6 +16,8 @@ from streamfactory.spark.pipelines.hooks import hook_of
 from streamfactory.spark.pipelines.options import DATAFUSION, SPARK
 from streamfactory.spark.pipelines.problems import errors
 from streamfactory.spark.pipelines.table_guarantees import table_guarantee
+from streamfactory.spark.realtime.rules import VERDICT as REAL_TIME_VERDICT
+from streamfactory.spark.realtime.rules import check_real_time
 from streamfactory.spi import ConfigError, PositionRefused, Problem, Role, StreamError
 from streamfactory.spi.claims import combine
 from streamfactory.spi.references import malformed
@@ -114,6 +116,8 @@ def pipeline_verdict(pipeline: Pipeline) -> Verdict:
         found = inspect(definition, default_manager(), use="spark", role=role)
         configured = settle(found, default_manager(), reads=role is not Role.WRITE)
         verdicts.append(offline_verdict(configured.config, configured.backend, role))
+    if pipeline.trigger.real_time:
+        verdicts.append(REAL_TIME_VERDICT)
     return combine(*verdicts, *map(table_guarantee, pipeline.tables))
 
 
@@ -128,6 +132,8 @@ def _end_problems(
     ends = [*sources.values(), *sinks.values()]
     for found in ends:
         yield from found.problems
+    if pipeline.trigger.real_time:
+        yield from check_real_time(pipeline, sources, sinks)
     for source, one in product(sources.values(), pipeline.all_sinks):
         yield from _cycle_problems(one, source, sinks[one.name])
     configs = [found.config for found in ends if found.config is not None]

@@ -24,7 +24,11 @@ AVAILABLE_NOW: Final = "available-now"
 BACK_TO_BACK: Final = "back-to-back"
 ONCE: Final = "once"
 EACH_BATCH: Final = "batch"
-_REAL_TIME: Final = "real-time"
+REAL_TIME: Final = "real-time"
+_REAL_TIME_MILLIS: Final = 20_000
+"""Length of a batch in real time, if none is given."""
+_LEAST_REAL_TIME: Final = 5_000
+"""Spark's own limit."""
 _UNITS: Final = "microsecond|millisecond|second|minute|hour|day|week|month|year"
 _PART: Final = rf"\d+ (?:{_UNITS})s?"
 _INTERVAL: Final = re.compile(rf"(?:interval )?{_PART}(?: {_PART})*")
@@ -35,9 +39,15 @@ class Trigger:
     """When batches start."""
 
     millis: int | None = None
-    """Interval between starts; 0: back to back; None: all available rows, then stop."""
+    """Interval between starts; 0: back to back; None: all available rows, then stop.
+
+    In real time: the length of a batch, at whose end its position is committed."""
+    real_time: bool = False
+    """Whether rows are written at once, by Spark's real-time mode."""
 
     def __str__(self) -> str:
+        if self.real_time:
+            return f"{REAL_TIME}, committed every {self.millis} ms"
         if self.millis is None:
             return AVAILABLE_NOW
         return f"every {self.millis} ms" if self.millis else BACK_TO_BACK
@@ -78,16 +88,27 @@ def _trigger(text: str) -> Trigger:
         return Trigger()
     if word == BACK_TO_BACK:
         return Trigger(0)
-    if word == _REAL_TIME:
-        msg = "is Spark's real-time mode, which has sources and sinks of the JVM only: "
-        msg += "run Spark's own Kafka connector in a program with trigger(realTime=...)"
-        msg += f"; here {BACK_TO_BACK} is the quickest"
-        raise ValueError(msg)
+    if word == REAL_TIME or word.startswith(f"{REAL_TIME} "):
+        return _real_time(word.removeprefix(REAL_TIME).strip())
     try:
         return Trigger(PERIOD.parse(word))
     except ValueError:
-        msg = f"is none of {AVAILABLE_NOW}, {BACK_TO_BACK}, or a period such as 10s"
+        msg = f"is none of {AVAILABLE_NOW}, {BACK_TO_BACK}, a period such as 10s, or "
+        msg += REAL_TIME
         raise ValueError(msg) from None
+
+
+def _real_time(period: str) -> Trigger:
+    try:
+        millis = PERIOD.parse(period) if period else _REAL_TIME_MILLIS
+    except ValueError:
+        msg = f"has no period such as 20s after {REAL_TIME}"
+        raise ValueError(msg) from None
+    if millis < _LEAST_REAL_TIME:
+        msg = f"has batches of {millis} ms: those of {REAL_TIME} take at least "
+        msg += f"{_LEAST_REAL_TIME // 1000}s"
+        raise ValueError(msg)
+    return Trigger(millis, real_time=True)
 
 
 def _entry_point(text: str) -> str | None:
@@ -99,7 +120,9 @@ def _interval(text: str) -> str | None:
     return None if _INTERVAL.fullmatch(text.strip().lower()) else words
 
 
-TRIGGER: Final = OptionType(f"{AVAILABLE_NOW}, {BACK_TO_BACK} or period", _trigger)
+TRIGGER: Final = OptionType(
+    f"{AVAILABLE_NOW}, {BACK_TO_BACK}, period or {REAL_TIME}", _trigger
+)
 REFRESH: Final = OptionType(f"{ONCE}, {EACH_BATCH} or period", _refresh)
 
 _WATERMARK: Final = (
@@ -136,7 +159,7 @@ PIPELINE_OPTIONS: Final = (
     Option(
         "trigger",
         "When batches start: available-now processes all available rows and stops; "
-        "back-to-back; or a period.",
+        "back-to-back; or a period. real-time writes at once, from Kafka to Kafka.",
         TRIGGER,
         default=AVAILABLE_NOW,
     ),

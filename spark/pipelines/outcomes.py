@@ -94,8 +94,17 @@ class Way:
     """Why Spark's Parquet writer does not write them; None if it does."""
     parquet: bool
     """Whether the stream is configured for segments of Parquet."""
+    real_time: bool = False
+    """Whether Spark's own connector writes them."""
+
+    @property
+    def notable(self) -> bool:
+        """Whether it is another way than usual, or another was configured."""
+        return self.parquet or self.refused is None or self.real_time
 
     def __str__(self) -> str:
+        if self.real_time:
+            return "Spark's Kafka connector, in real time"
         if self.refused is None:
             return "Spark's Parquet writer"
         return f"format('streamfactory'): {self.refused}"

@@ -113,7 +113,7 @@ def _overridden(draft: Draft, over: Overrides) -> Draft:
     if over.pace == ONCE:
         trigger = Trigger()
     elif over.pace == CONTINUOUS:
-        trigger = Trigger(trigger.millis or 0)
+        trigger = replace(trigger, millis=trigger.millis or 0)
     settings = {**pipeline.spark, **over.settings}
     return replace(draft, pipeline=replace(pipeline, trigger=trigger, spark=settings))
 

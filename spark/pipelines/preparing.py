@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
-from streamfactory.spark.checkpoints import PipelineCheckpoint
+from streamfactory.spark.checkpoints import Engine, PipelineCheckpoint
 from streamfactory.spark.failures import reason, words_of
 from streamfactory.spark.pipelines.building import Building
 from streamfactory.spark.pipelines.hooks import hook_of
@@ -19,6 +19,7 @@ from streamfactory.spark.pipelines.shaping import shape_of
 from streamfactory.spark.pipelines.sql import analyse, session_like
 from streamfactory.spark.pipelines.table_guarantees import table_guarantee
 from streamfactory.spark.pipelines.tables import check_table
+from streamfactory.spark.realtime.rules import VERDICT
 from streamfactory.spark.saving import refusal
 from streamfactory.spark.sink import check_opened, opened_sink
 from streamfactory.spark.types import spark_schema
@@ -131,10 +132,17 @@ def build(
             guarantees.append(found[0])
             ways.append(found[1])
     saved = frozenset(way.sink for way in ways if way.refused is None)
+    kind = Building
+    if pipeline.trigger.real_time:
+        # Imported here: few pipelines have it.
+        from streamfactory.spark.realtime.building import RealTimeBuilding
+        from streamfactory.spark.realtime.starting import check_ends
+
+        kind = RealTimeBuilding
+        refuse(check_ends(session, pipeline, inflows, schemas), pipeline.origin)
+        guarantees.append(VERDICT)
     try:
-        building = Building(
-            session, pipeline, analysis, shape, inflows, str(drain), saved
-        )
+        building = kind(session, pipeline, analysis, shape, inflows, str(drain), saved)
     except PySparkException as error:
         raise ConfigError(reason(error) or words_of(error)) from error
     problems = building.check() + problems
@@ -171,7 +179,12 @@ def open_checkpoint(
             {scan: opened[name] for scan, name in scans.items()},
             reset=reset,
             ignore=ignore,
+            engine=Engine.REAL_TIME if pipeline.trigger.real_time else Engine.SPARK,
         )
+        if pipeline.trigger.real_time:
+            from streamfactory.spark.realtime.starting import pinned
+
+            checkpoint = pinned(pipeline, checkpoint)
         reading = (source.guarantee for source in opened.values())
         guarantee = combine(*reading, *built.guarantees)
     starts = checkpoint.start
@@ -231,7 +244,8 @@ def _check_sink(
         with opened_sink(config) as opened:
             verdict = check_opened(opened, schema, overwrite=overwrite, streaming=True)
             parquet = config.get("segment.format") == "parquet"
-            return verdict, Way(sink.name, refusal(opened, schema), parquet)
+            live = pipeline.trigger.real_time
+            return verdict, Way(sink.name, refusal(opened, schema), parquet, live)
     except StreamError as error:
         if error.retryable:
             raise

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from streamfactory.spark.checkpoints.reading import kafka_position
 from streamfactory.spark.pipelines.observing import reported
 from streamfactory.spark.pipelines.outcomes import Batch, ByTopic, Durations, Read
 from streamfactory.spark.versions import ADMISSION
@@ -76,7 +77,9 @@ def _reads(reports: Sequence[dict[str, Any]], scans: Sequence[Scan]) -> dict[str
             continue
         ends = _offsets(source["endOffset"])
         # Before 4.2 Spark reports the end of the batch as the latest offset, too.
-        latest = _offsets(source.get("latestOffset")) if ADMISSION else {}
+        # In real time it is that of the begin of the batch.
+        known = ADMISSION and not _of_kafka(source["endOffset"])
+        latest = _offsets(source.get("latestOffset")) if known else {}
         lag = {
             topic: {
                 number: max(0, last - ends.get(topic, {}).get(number, 0))
@@ -123,7 +126,13 @@ def _parsed(plain: Any) -> BatchOffset | None:
     try:
         return BatchOffset.from_plain(plain)
     except PositionRefused:
-        return None
+        found = kafka_position(json.dumps(plain))
+        return None if found is None else BatchOffset(found)
+
+
+def _of_kafka(plain: Any) -> bool:
+    """Whether an offset is of Spark's Kafka connector."""
+    return kafka_position(json.dumps(plain)) is not None
 
 
 def _plain(position: Position) -> dict[str, dict[str, int]]:

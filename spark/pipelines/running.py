@@ -84,6 +84,8 @@ class _Run:
     draining: bool = False
     pausing: bool = False
     """Whether it is draining because of a pause: it waits then, instead of ending."""
+    drained_at: int = 0
+    """Batches that were committed when draining began."""
     silent: bool = False
     """Whether the query has sent its last event."""
     ended: bool = False
@@ -118,7 +120,10 @@ class _Run:
         writer = prepared.building.writer(prepared.checkpoint)
         writer = writer.queryName(pipeline.name)
         writer = writer.option("checkpointLocation", prepared.checkpoint.folder)
-        if trigger.millis is None and not prepared.building.pins_end:
+        if trigger.real_time:
+            chosen: Any = writer  # PySpark 4.2 and later have the argument
+            writer = chosen.trigger(realTime=f"{trigger.millis} milliseconds")
+        elif trigger.millis is None and not prepared.building.pins_end:
             writer = writer.trigger(availableNow=True)
         else:
             period = f"{trigger.millis or 0} milliseconds"
@@ -150,11 +155,19 @@ class _Run:
             self._conclude()
         elif not self.draining and self.control.pause is not None:
             self.draining = self.pausing = True
-            self.prepared.drain.touch()
-        elif self.draining and not self.query.status["isTriggerActive"]:
-            # The source plans no further rows, so stopping between rounds loses
-            # nothing.
+            self._plan_no_more()
+        elif self.draining and self._between_batches:
             self.query.stop()
+
+    @property
+    def _between_batches(self) -> bool:
+        """Whether a draining query can be stopped."""
+        assert self.query is not None
+        if self.prepared.pipeline.trigger.real_time:
+            # The next batch has begun: what it wrote so far is written again.
+            return self.outcome.batches > self.drained_at
+        # The source plans no further rows, so stopping between rounds loses nothing.
+        return not self.query.status["isTriggerActive"]
 
     def drain(self, *, stopped: bool) -> None:
         """Finish the current batch, plan no further rows, and end."""
@@ -165,7 +178,11 @@ class _Run:
         if self.query is None:
             self._finish(None)
         else:
-            self.prepared.drain.touch()
+            self._plan_no_more()
+
+    def _plan_no_more(self) -> None:
+        self.drained_at = self.outcome.batches
+        self.prepared.drain.touch()
 
     def kill(self) -> None:
         """Stop immediately; the next run repeats what was not committed."""

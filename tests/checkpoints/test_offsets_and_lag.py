@@ -110,6 +110,25 @@ def test_lag_is_that_of_all_groups_and_pipelines_at_once(
     ]
 
 
+def test_of_a_pipeline_and_a_stream_of_one_name_it_is_the_pipeline(
+    program: Command, topic: Topic, tmp_path: Path, stack: ExitStack
+) -> None:
+    stream = grouped(topic, tmp_path, tmp_path / "configs" / "streams")
+    ran_pipeline(topic, tmp_path, stack)
+    pipelines = tmp_path / "configs" / "pipelines"
+    pipelines.mkdir()
+    text = pipeline(tmp_path, topic).read_text()
+    (pipelines / f"{stream.stem}.toml").write_text(f'name = "delays"\n{text}')
+
+    def kinds(*targets: str) -> list[str]:
+        found = program("lag", *targets, "--json")
+        return [one["kind"] for one in found.json["lags"]]
+
+    assert kinds(stream.stem) == ["pipeline"]
+    assert kinds(str(stream)) == ["group"]
+    assert kinds() == ["group", "pipeline"]
+
+
 def test_a_folder_named_like_a_stream_does_not_hide_it(
     program: Command, topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

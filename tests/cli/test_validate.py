@@ -208,6 +208,20 @@ def test_the_whole_catalogue_is_validated_by_default(
     )
 
 
+def test_the_name_of_a_pipeline_precedes_that_of_a_stream(
+    streamfactory: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    configs = tmp_path / "configs"
+    for name in ("streams", "pipelines"):
+        (configs / name).mkdir(parents=True)
+    good = {"properties": {"streamType": "guarded", "stream.guarded.topic.name": "t"}}
+    (configs / "streams" / "late.json").write_text(json.dumps(good))
+    text = '[source]\nstream = "late"\n[[sinks]]\nstream = "none"\n'
+    (configs / "pipelines" / "late.toml").write_text(text)
+    assert streamfactory("validate", "late", "--no-spark").status == 2
+    assert streamfactory("validate", "configs/streams/late.json").status == 0
+
+
 def test_pinot_and_hop_files_are_read(
     streamfactory: Callable[..., Outcome], request: pytest.FixtureRequest
 ) -> None:

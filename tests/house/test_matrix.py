@@ -133,7 +133,7 @@ def test_a_cell_states_what_it_leaves_out() -> None:
     every, few = CELLS[0], next(c for c in CELLS if c.name == "pyspark-4.0")
     assert every.left_out("test") == []
     assert every.left_out("quick") == ["slow tests, servers, Spark"]
-    assert few.left_out("test") == ["all but spark, pipelines"]
+    assert few.left_out("test") == ["all but spark, pipelines, realtime"]
 
 
 def test_suites_get_no_packages_of_another_python(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, final
 
-from streamfactory.spark.checkpoints import PipelineCheckpoint, Place
+from streamfactory.spark.checkpoints import Engine, PipelineCheckpoint, Place
 from streamfactory.spark.checkpoints.copied import (
     identity,
     local_folder,
@@ -103,7 +103,7 @@ class RowRun:
                 {read.id: looked},
                 reset=self.reset,
                 ignore=self.ignore,
-                copied=True,
+                engine=Engine.DATAFUSION,
             )
         generation = place.child(str(self._checkpoint.generation))
         start = (self._checkpoint.start or {}).get(read.id, {})

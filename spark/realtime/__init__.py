@@ -1,0 +1,1 @@
+"""Pipelines in Spark's real-time mode: Spark's own Kafka connector at both ends."""

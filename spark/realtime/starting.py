@@ -1,0 +1,133 @@
+"""What a query in real time requires of Spark, of its topics, and of its start."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Final
+
+import pyspark
+from pyspark.errors import PySparkException
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from streamfactory.spark.checkpoints.reading import kafka_position
+from streamfactory.spark.checkpoints.starting import complete_offsets
+from streamfactory.spark.realtime.building import sink_problems, source_problems
+from streamfactory.spark.realtime.rules import KAFKA
+from streamfactory.spark.sink import opened_sink
+from streamfactory.spark.types import arrow_schema
+from streamfactory.spi import Position, Problem
+from streamfactory.wiring.config.loading import load
+from streamfactory.wiring.core.guard import log
+from streamfactory.wiring.reading.starts import starting_offsets
+from streamfactory.wiring.receiving.embedded import open_source
+from streamfactory.wiring.writing.creating import ensure_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from streamfactory.spark.checkpoints import PipelineCheckpoint
+    from streamfactory.spark.pipelines.deadletters import Inflow
+    from streamfactory.spark.pipelines.model import Pipeline
+
+AVAILABLE: Final = "realTime" in signature(DataStreamWriter.trigger).parameters
+"""Whether this PySpark has the mode: 4.2 and later."""
+_PACKAGE: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13"
+
+
+def missing(spark: SparkSession) -> Problem | None:
+    """Why a session has no real-time mode from Kafka to Kafka; None if it has."""
+    version = pyspark.__version__
+    if not AVAILABLE:
+        what = f"real-time requires PySpark 4.2 or later, and this is {version}"
+        hint = "install pyspark 4.2, or set trigger = back-to-back"
+        return Problem("trigger", what, "", hint)
+    session: Any = spark
+    sources = session._jvm.org.apache.spark.sql.execution.datasources.DataSource
+    try:
+        sources.lookupDataSource(KAFKA, session._jsparkSession.sessionState().conf())
+    except PySparkException:
+        what = f"real-time requires Spark's Kafka connector, {_PACKAGE}:{version}"
+        hint = f'write "jars.packages" = "{_PACKAGE}:{version}" under [spark]; not '
+        hint += "every version of PySpark has one"
+        return Problem("trigger", what, "", hint)
+    return None
+
+
+def check_ends(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    inflows: Mapping[str, Inflow],
+    schemas: Mapping[str, StructType],
+) -> list[Problem]:
+    """Problems of Spark, of the columns, and of the number of tasks at once.
+
+    Creates the topic of the sink if it does not exist.
+
+    Args:
+        spark: The session of the query.
+        pipeline: A pipeline in real time, without problems so far.
+        inflows: Schemas of the sources, by id.
+        schemas: Of the rows of each sink, by its name.
+    """
+    lacking = missing(spark)
+    if lacking is not None:
+        return [lacking]
+    [source], [sink] = pipeline.sources, pipeline.sinks
+    found = list(source_problems(inflows[source.id], source))
+    config = load(sink.stream, "spark", quiet=True).config
+    found += sink_problems(schemas[sink.name], config, sink)
+    found += _slot_problems(spark, pipeline, inflows[source.id])
+    if not found:
+        with opened_sink(config) as opened:
+            ensure_topic(opened, arrow_schema(schemas[sink.name]))
+    return found
+
+
+def _slot_problems(
+    spark: SparkSession, pipeline: Pipeline, inflow: Inflow
+) -> list[Problem]:
+    """A task reads a partition for as long as a batch takes; others would wait."""
+    with closing(open_source(inflow.configured, aside=False)) as source:
+        wanted = len(source.metadata.partitions())
+    slots = spark.sparkContext.defaultParallelism
+    if wanted <= slots:
+        return []
+    what = (
+        f"real-time reads {wanted} partitions at once, each by a task, and Spark has "
+    )
+    what += f"{slots} slots"
+    if not str(spark.sparkContext.master).startswith("local"):
+        log.warning("pipeline %r: %s now; add executors", pipeline.name, what)
+        return []
+    hint = f"run with --master 'local[{wanted}]' or more"
+    return [Problem("trigger", what, pipeline.origin, hint)]
+
+
+def pinned(pipeline: Pipeline, checkpoint: PipelineCheckpoint) -> PipelineCheckpoint:
+    """The checkpoint with offsets where the query starts, of all partitions.
+
+    Spark saves the first offsets at the end of the first batch. Rows that arrive until
+    then would be lost by a kill if the query started at the latest offsets again.
+
+    Raises:
+        StreamError: Errors of the stream, or of the checkpoint.
+    """
+    if checkpoint.planned:
+        return checkpoint
+    [source] = pipeline.sources
+    given = (checkpoint.start or {}).get(source.id, {})
+    configured = load(source.stream.with_overrides(given), "spark", quiet=True)
+    with closing(open_source(configured, aside=False)) as opened:
+        start = kafka_position(given.get("startingOffsets", ""))
+        if start is None:
+            infos = opened.metadata.partitions()
+            starts = starting_offsets(
+                opened.config, opened.metadata, infos, start=None, default="latest"
+            )
+            start = Position(starts)
+        offsets = complete_offsets(start, opened)
+    return checkpoint.pin({source.id: {"startingOffsets": offsets}})
