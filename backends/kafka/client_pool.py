@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -27,6 +26,7 @@ from streamfactory.backends.kafka.clients import (
     refused,
 )
 from streamfactory.backends.kafka.columns import ConsumedRows
+from streamfactory.backends.kafka.fetch_sizes import FetchSizes
 from streamfactory.backends.kafka.native_columns import NativeRows, PartitionQueue
 from streamfactory.backends.kafka.native_library import library_for
 from streamfactory.backends.kafka.options import READING
@@ -35,18 +35,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from streamfactory.backends.kafka.columns import Kept, PolledRows
+    from streamfactory.backends.kafka.fetch_sizes import FetchSize
     from streamfactory.spi import Partition, StreamConfig
 
-_KIB: Final = 1024
-_MIB: Final = 1024**2
-_MAX_AHEAD: Final = 64 * _MIB
-"""librdkafka's own bound of its queue."""
 _MAX_IDLE: Final = 8
 """Idle clients of one stream. A worker of Spark, which runs one task at a time, has at
 most one of each size."""
-_SHARE: Final = 3
-"""Minimum ratio between a range and the data that may be fetched beyond it."""
-_MAX_KEPT: Final = 8 * _MIB
+_MAX_KEPT: Final = 8 * 1024**2
 """Bytes of prefetched rows that the readers of one stream keep between ranges."""
 
 _DEFAULTS: Final = {
@@ -65,47 +60,6 @@ _OWN: Final = {
     "enable.auto.offset.store": "false",
     "enable.partition.eof": "true",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class FetchSize:
-    """How many bytes a client requests at once, and how many it queues ahead."""
-
-    fetch: int
-    ahead: int = 0
-    """0: the next request is sent when the queue is empty."""
-
-    @property
-    def waste(self) -> int:
-        """Maximum bytes that a client fetches beyond a range.
-
-        One producer batch is always fetched completely, however long it is.
-        """
-        return self.fetch + self.ahead
-
-    def settings(self) -> dict[str, str]:
-        """The client's settings."""
-        fetch = {"fetch.message.max.bytes": str(self.fetch)}
-        if self.ahead:
-            return {**fetch, "queued.max.messages.kbytes": str(self.ahead // _KIB)}
-        return {
-            **fetch,
-            "queued.min.messages": "1",
-            # A fetch request without result delays the next partition: librdkafka
-            # sends one fetch request at a time to a broker.
-            "fetch.wait.max.ms": "20",
-        }
-
-
-def fetch_sizes(batch_bytes: int) -> tuple[FetchSize, ...]:
-    """The available sizes, from small to large.
-
-    Args:
-        batch_bytes: Maximum bytes of a batch; the largest size prefetches as much.
-    """
-    ahead = min(max(batch_bytes, _MIB), _MAX_AHEAD)
-    bounded = [FetchSize(fetch * _KIB) for fetch in (16, 64, 256, 1024)]
-    return (*bounded, FetchSize(_MIB, ahead))
 
 
 def consumer_settings(
@@ -175,6 +129,11 @@ class Client:
             self._queue.open(partition)
         self.consumer.assign([TopicPartition(partition.topic, partition.id, offset)])
 
+    def is_behind(self, partition: Partition, offset: int) -> bool:
+        """Whether the partition had more messages when the last response was sent."""
+        asked = TopicPartition(partition.topic, partition.id)
+        return offset < self.consumer.get_watermark_offsets(asked, cached=True)[1]
+
     def rows(self, partition: Partition, *, headers: bool) -> PolledRows:
         """An empty batch, to be filled with messages of the assigned partition."""
         if self._queue is not None:
@@ -206,7 +165,6 @@ class ClientPool:
 
     def __init__(self, config: StreamConfig) -> None:
         self._config = config
-        self._sizes = fetch_sizes(config["batch.bytes"])
         self._reset()
 
     def _reset(self) -> None:
@@ -214,25 +172,10 @@ class ClientPool:
         self._lock = threading.Lock()
         self._idle: list[Client] = []
         self._closed = False
-        self._bytes_per_offset: dict[str, float] = {}
+        given = self._config.client_properties("consumer")
+        self.sizes = FetchSizes(given, self._config["batch.bytes"])
+        """Chooses what clients fetch at once."""
         self._kept: OrderedDict[object, Kept] = OrderedDict()
-
-    def size_for(self, topic: str, start: int, end: int | None) -> FetchSize:
-        """The fetch size for a range.
-
-        The largest size that wastes at most a third of the range. For a topic of which
-        nothing was read yet, the smallest.
-        """
-        if end is None:
-            return self._sizes[-1]
-        expected = self._bytes_per_offset.get(topic, 0.0) * (end - start)
-        fitting = [size for size in self._sizes if _SHARE * size.waste <= expected]
-        return fitting[-1] if fitting else self._sizes[0]
-
-    def observe(self, topic: str, size: int, offsets: int) -> None:
-        """Record the bytes of a number of offsets."""
-        if offsets > 0:
-            self._bytes_per_offset[topic] = size / offsets
 
     def acquire(self, client_id: str, size: FetchSize) -> Client:
         """A client of this fetch size, for one thread, until it is released.

@@ -15,6 +15,7 @@ from streamfactory.backends.kafka.columns import (
     payload_size,
 )
 from streamfactory.backends.kafka.errors import failure
+from streamfactory.backends.kafka.fetch_sizes import Responses
 from streamfactory.backends.kafka.metadata import KafkaMetadata
 from streamfactory.spi import (
     BatchState,
@@ -48,6 +49,8 @@ _MOST_BYTES: Final = 2**30
 
 _RECORD: Final = 10
 """Approximate bytes of a record besides key and value."""
+_OBJECT: Final = 400
+"""Approximate bytes that librdkafka takes for a message besides key and value."""
 _KEPT: Final = 2**20
 """Bytes of messages beyond a range that one reader keeps."""
 
@@ -81,6 +84,8 @@ class KafkaConsumer(PartitionLevelConsumer):
         """Whether a fetch was interrupted, so the state of the client is unknown."""
         self._at: int | None = None
         """Position of the client."""
+        self._responses: Responses | None = None
+        """Measures what responses expand to, while that is unknown."""
         self._end: int | None = None
         """The end of the partition when the client last reached it."""
         self._error: KafkaError | None = None
@@ -122,12 +127,13 @@ class KafkaConsumer(PartitionLevelConsumer):
             self._client.close()
             self._client = None
         if self._client is None:
-            size = self._clients.size_for(self._partition.topic, start, end)
+            size = self._clients.sizes.choose(self._partition.topic, start, end)
             self._client = self._clients.acquire(self._client_id, size)
             self._at = None
         if self._at != start:
             self._client.assign(self._partition, start)
             self._at, self._end, self._error = start, None, None
+            self._responses = Responses() if self._client.size.waits else None
         return self._client
 
     def _consume(
@@ -140,6 +146,8 @@ class KafkaConsumer(PartitionLevelConsumer):
         most_bytes = min(limits.max_bytes, _MOST_BYTES)
         self._raise_error()
         wanted, patience = 1, max(0.0, until - began)
+        # A batch of several responses shows the bytes of none.
+        linger = _LINGER if self._responses is None else 0.0
         while True:
             polled = rows.poll(wanted, most_bytes, patience)
             self._note(client, polled, rows.next_offset)
@@ -148,11 +156,12 @@ class KafkaConsumer(PartitionLevelConsumer):
             full = polled.received == wanted
             over = rows.size >= most_bytes or now >= began + _SLICE
             if not full or left <= 0 or over or self._error or self._at == self._end:
+                self._measure(client, rows, emptied=not full and not over)
                 return rows
             # A reader of several partitions asks each without waiting: the timeout ends
             # the wait for the first message, not the reading of those that are queued.
             chunk = next_chunk(rows.rows, rows.size, most_bytes)
-            wanted, patience = min(chunk, left), min(_LINGER, max(0.0, until - now))
+            wanted, patience = min(chunk, left), min(linger, max(0.0, until - now))
 
     def _note(self, client: Client, polled: Polled, next_offset: int) -> None:
         """Move the position to what was polled."""
@@ -165,6 +174,16 @@ class KafkaConsumer(PartitionLevelConsumer):
             self._at = max(next_offset, self._at or 0)
         self._error = polled.error
 
+    def _measure(self, client: Client, rows: PolledRows, *, emptied: bool) -> None:
+        """Record what a response expanded to, if there were more bytes to fetch."""
+        if self._responses is None:
+            return
+        size = rows.size + _OBJECT * rows.rows
+        expanded = self._responses.add(size, emptied=emptied)
+        if expanded and client.is_behind(self._partition, rows.next_offset):
+            sizes, self._responses = self._clients.sizes, None
+            sizes.observe_response(self._partition.topic, client.size, expanded)
+
     def _release_early(self, client: Client, end: int | None) -> None:
         """Release the client at the end of a range, or if a larger one pays off.
 
@@ -175,8 +194,9 @@ class KafkaConsumer(PartitionLevelConsumer):
         if at is None:
             return
         if end is None or at < end:
-            size = self._clients.size_for(self._partition.topic, at, end)
-            if size.waste <= client.size.waste:
+            topic, sizes = self._partition.topic, self._clients.sizes
+            larger = sizes.choose(topic, at, end).waste > client.size.waste
+            if not larger and not sizes.expands(topic, client.size):
                 return
         self._client, self._at = None, None
         rows = client.rows(self._partition, headers=self._headers)
@@ -195,7 +215,7 @@ class KafkaConsumer(PartitionLevelConsumer):
         at_end = self._end is not None and self._end == self._at
         after = self._at or rows.next_offset
         size = rows.size + _RECORD * rows.rows
-        self._clients.observe(self._partition.topic, size, after - start)
+        self._clients.sizes.observe(self._partition.topic, size, after - start)
         return Fetched(
             rows.batch(),
             after,

@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 from tests.kafka.conftest import stream_of
-from tests.kafka.streams import drain, opened
+from tests.kafka.streams import opened
 
 from streamfactory.spi import Partition
 
@@ -32,7 +32,10 @@ def main() -> None:
         before = status("VmHWM")
         readers = [source.reader(Partition(topic, n)) for n in range(int(partitions))]
         for reader in readers:
-            found += sum(batch.num_rows for batch in drain(reader, end=int(rows)))
+            at = 0
+            while at < int(rows):
+                batch = reader.fetch(at, end=int(rows), timeout=30)
+                at, found = batch.next_offset, found + batch.num_rows
         threads = status("Threads")
         for reader in readers:
             with closing(reader):

@@ -17,11 +17,10 @@ from tests.kafka.streams import drain, opened, values
 from tests.proving.drivers import REPOSITORY
 
 from streamfactory.backends.kafka.client_pool import (
-    ClientPool,
-    FetchSize,
     consumer_settings,
 )
 from streamfactory.backends.kafka.clients import Watch
+from streamfactory.backends.kafka.fetch_sizes import FetchSize, FetchSizes, Responses
 from streamfactory.spi import FetchLimits, Partition
 
 if TYPE_CHECKING:
@@ -52,29 +51,73 @@ def read(consumer: PartitionLevelConsumer, start: int, end: int) -> list[bytes]:
     return found
 
 
-def pool(**options: str) -> ClientPool:
-    given = {f"stream.kafka.{key}": value for key, value in options.items()}
-    with opened({**stream_of("localhost:1", "t"), **given}) as source:
-        return ClientPool(source.config)
+KIB = 1024
+LARGEST = FetchSize(MIB, 8 * MIB)
+
+
+def sizes(**properties: str) -> FetchSizes:
+    return FetchSizes(properties, 8 * MIB)
 
 
 @BEFORE_READING
 def test_a_client_fetches_no_more_than_a_third_of_a_range_beyond_it() -> None:
-    clients = pool()
-    clients.observe("t", 1000 * 500, 500)
+    chosen = sizes()
+    chosen.observe("t", 1000 * 500, 500)
+    chosen.observe_response("t", FetchSize(KIB), KIB)
     for rows in (1, 100, 200, 1000, 5000, 30_000, 10**9):
-        size = clients.size_for("t", 0, rows)
-        assert 3 * size.waste <= rows * 1000 or size == FetchSize(16 * 1024)
-    assert clients.size_for("t", 0, 200) == FetchSize(64 * 1024)
-    assert clients.size_for("t", 0, 5000) == FetchSize(MIB)
-    assert clients.size_for("t", 0, 10**9) == FetchSize(MIB, 8 * MIB)
+        size = chosen.choose("t", 0, rows)
+        assert 3 * size.waste <= rows * 1000 or size == FetchSize(16 * KIB)
+    assert chosen.choose("t", 0, 200) == FetchSize(64 * KIB)
+    assert chosen.choose("t", 0, 5000) == FetchSize(MIB)
+    assert chosen.choose("t", 0, 10**9) == LARGEST
 
 
 @BEFORE_READING
-def test_the_first_range_of_a_topic_begins_small_and_an_endless_one_large() -> None:
-    clients = pool()
-    assert clients.size_for("t", 0, 10**9) == FetchSize(16 * 1024)
-    assert clients.size_for("t", 0, None) == FetchSize(MIB, 8 * MIB)
+def test_a_topic_is_read_in_single_producer_batches_until_one_was_measured() -> None:
+    chosen = sizes()
+    assert chosen.choose("t", 0, 10**9) == FetchSize(KIB)
+    assert chosen.choose("t", 0, None) == FetchSize(KIB, KIB)
+    chosen.observe_response("t", FetchSize(KIB), 16 * KIB)
+    assert chosen.choose("t", 0, 10**9) == FetchSize(16 * KIB)
+    assert chosen.choose("t", 0, None) == LARGEST
+    assert chosen.choose("another", 0, None) == FetchSize(KIB, KIB)
+
+
+@BEFORE_READING
+@pytest.mark.parametrize(
+    ("expanded", "fetch"),
+    [(64 * KIB, MIB), (256 * KIB, 256 * KIB), (MIB, 64 * KIB), (8 * MIB, KIB)],
+)
+def test_a_response_expands_to_64_mib_at_most(expanded: int, fetch: int) -> None:
+    chosen = sizes()
+    chosen.observe("t", 10**12, 1)
+    chosen.observe_response("t", FetchSize(KIB), expanded)
+    for end in (None, 10**9):
+        size = chosen.choose("t", 0, end)
+        assert size.fetch == fetch
+        assert not chosen.expands("t", size)
+    assert chosen.expands("t", LARGEST) == (fetch < MIB)
+
+
+@BEFORE_READING
+@pytest.mark.parametrize(
+    "key", ["fetch.message.max.bytes", "max.partition.fetch.bytes"]
+)
+def test_what_the_user_lets_a_client_fetch_is_not_measured(key: str) -> None:
+    assert sizes(**{key: "77"}).choose("t", 0, None) == LARGEST
+
+
+@BEFORE_READING
+def test_a_response_ends_where_the_queue_is_empty_and_the_first_is_not_counted() -> (
+    None
+):
+    responses = Responses()
+    assert responses.add(0, emptied=True) is None
+    assert responses.add(70, emptied=True) is None  # from within a producer batch
+    assert responses.add(10, emptied=False) is None
+    assert responses.add(20, emptied=True) == 30
+    assert responses.add(0, emptied=True) is None
+    assert responses.add(5, emptied=True) == 5
 
 
 @BEFORE_READING
@@ -154,6 +197,18 @@ def test_what_was_fetched_beyond_a_range_needs_no_broker(mortal: Cluster) -> Non
                 assert read(consumer, 40, 60) == [b"%d" % at for at in range(40, 60)]
         finally:
             node.resume()
+
+
+@pytest.mark.parametrize("codec", ["zstd", "gzip"])
+def test_messages_that_compress_well_are_not_expanded_all_at_once(
+    topics: Topics, topic: str, codec: str
+) -> None:
+    # 400 MB, of which one response of 1 MiB holds all.
+    settings = {"compression.type": codec, "batch.size": 4 * MIB}
+    topics.send(topic, [bytes(MIB // 2)] * 800, settings=settings)
+    spent = in_another_process(topics.bootstrap, topic, 1, 800)
+    assert spent["rows"] == 800
+    assert spent["megabytes"] < 250
 
 
 @pytest.mark.long("a broker is started and given 180 MB")

@@ -69,7 +69,7 @@ def test_the_option_decides_which_path_reads(
     given = {**stream_of(topics.bootstrap, topic), "stream.kafka.native.reading": path}
     with opened(given) as source:
         clients = ClientPool(source.config)
-        client = clients.acquire("test", clients.size_for(topic, 0, 1))
+        client = clients.acquire("test", clients.sizes.choose(topic, 0, 1))
         client.assign(Partition(topic, 0), 0)
         rows = client.rows(Partition(topic, 0), headers=True)
         assert isinstance(rows, NativeRows) == (path == "required")
