@@ -390,7 +390,7 @@ def test_threads_that_cases_left_behind_count_while_a_case_is_forgotten() -> Non
         coverage.lines["a.py"][n].add("kept")
 
     class Counts(set[str]):
-        def discard(self, case: str, /) -> None:
+        def discard(self, case: object, /) -> None:
             coverage.lines["a.py"][300 + len(coverage.lines["a.py"])].add("late")
             coverage.lines[f"{case}{len(coverage.lines)}.py"][1].add("late")
 
