@@ -10,9 +10,13 @@ from __future__ import annotations
 import binascii
 from typing import TYPE_CHECKING, Any, Final
 
+from streamfactory.spi import CorruptData
+
 if TYPE_CHECKING:
     import re
     from collections.abc import Callable, Iterable, Mapping
+
+    from streamfactory.spi import CommitMessage
 
     Decoder = Callable[[Any], Any]
 
@@ -206,6 +210,20 @@ def members_of(
         return found
 
     return decode
+
+
+def payload_of(message: CommitMessage, decoder: Decoder) -> dict[str, Any]:
+    """Decode the payload of a commit message.
+
+    Raises:
+        CorruptData: data_loss; it is not that of a writer of this type.
+    """
+    try:
+        found: dict[str, Any] = decoder(message.payload)
+    except InvalidValue as error:
+        msg = f"the commit message of task {message.context.task}: {error}"
+        raise CorruptData(msg, remedy="abort the epoch, and write it again") from None
+    return found
 
 
 def _located(

@@ -48,11 +48,31 @@ def stored_messages(outgoing: Outgoing) -> pa.RecordBatch:
 
 def envelopes(rows: pa.RecordBatch, partition: Partition, start: int) -> pa.RecordBatch:
     """Envelopes, of stored messages from an offset on."""
-    count = rows.num_rows
     timestamp = rows.column("timestamp")
     created, unknown = (
         pa.scalar(kind, pa.int32()) for kind in (TIMESTAMP_CREATED, TIMESTAMP_UNKNOWN)
     )
+    kind = pc.if_else(timestamp.is_valid(), created, unknown)
+    return placed_envelopes(rows, partition, start, timestamp, kind)
+
+
+def placed_envelopes(
+    rows: pa.RecordBatch,
+    partition: Partition,
+    start: int,
+    timestamp: pa.Array,
+    kind: pa.Array,
+) -> pa.RecordBatch:
+    """Envelopes, of messages that are stored without their place.
+
+    Args:
+        rows: With keys, values and headers.
+        partition: Their partition.
+        start: Offset of the first message.
+        timestamp: Their timestamps.
+        kind: What each timestamp is.
+    """
+    count = rows.num_rows
     columns = {
         "key": rows.column("key"),
         "value": rows.column("value"),
@@ -60,7 +80,7 @@ def envelopes(rows: pa.RecordBatch, partition: Partition, start: int) -> pa.Reco
         "partition": pa.repeat(pa.scalar(partition.id, pa.int32()), count),
         "offset": pa.arange(start, start + count),
         "timestamp": timestamp,
-        "timestampType": pc.if_else(timestamp.is_valid(), created, unknown),
+        "timestampType": kind,
         "headers": rows.column("headers"),
     }
     return pa.RecordBatch.from_pydict(columns, schema=envelope_schema())

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from typing import Final
+from urllib.parse import quote
 
 from streamfactory.spi import BOOLEAN, INTEGER, PERIOD, SIZE, Option
+from streamfactory.spi.topics import topic_name_problem
 
 LONGEST_QUOTED: Final = 200
 """Characters of a topic's name, quoted: file systems take 255 bytes."""
@@ -47,3 +49,14 @@ LOG_OPTIONS: Final = (
     ),
 )
 """Under ``stream.<type>.``: read by `LogProducerFactory` and `LogTopicAdmin`."""
+
+
+def folder_name_problem(name: str) -> str | None:
+    """Return why no folder can have a topic's name; None if one can.
+
+    The validator of ``topic.name`` where each topic has a folder.
+    """
+    wrong = topic_name_problem(name)
+    if wrong is None and len(quote(name, safe="")) > LONGEST_QUOTED:
+        wrong = f"is longer than {LONGEST_QUOTED} characters when URL-encoded"
+    return wrong

@@ -14,13 +14,13 @@ from streamfactory.arrowlog.decoding import (
     mapping_of,
     members_of,
     optional,
+    payload_of,
     text,
 )
 from streamfactory.arrowlog.messages import message_schema, stored_messages
 from streamfactory.arrowlog.values import Epoch, Retention, Staged
 from streamfactory.spi import (
     CommitMessage,
-    CorruptData,
     IncarnationChanged,
     LastCommit,
     MisuseError,
@@ -258,11 +258,7 @@ def _staged(message: CommitMessage) -> Staged:
     Raises:
         CorruptData: data_loss; the payload is not that of a writer of a log.
     """
-    try:
-        found = _PAYLOAD(message.payload)
-    except InvalidValue as error:
-        msg = f"the commit message of task {message.context.task}: {error}"
-        raise CorruptData(msg, remedy="abort the epoch, and write it again") from None
+    found = payload_of(message, _PAYLOAD)
     files, rows = tuple(found["files"]), found.get("rows")
     if isinstance(rows, StoredAttempt):  # of another process
         return Staged(found["attempt"], (*files, rows.file))

@@ -21,37 +21,31 @@ from __future__ import annotations
 
 import difflib
 import json
-import logging
-import os
 import re
 import sys
-import tempfile
 from collections import Counter
-from contextlib import contextmanager
 from functools import partial
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 import pictures
+from cells import code, own_names
 from common_sql_reference import differences, functions
 from contract_reference import contract
 from conversion_reference import conversions
 from error_reference import error_sections
 from frames import frames
+from guarantee_reference import guarantees
 from measured import tables
 from plots import growth_table
+from proof_reference import connectors, prove, support
 from python_reference import python_api
 
 from streamfactory.backends.flight.server.access import Right
 from streamfactory.backends.flight.server.rights import effects
 from streamfactory.cli.program import root
 from streamfactory.cli.status import MEANINGS
-from streamfactory.conformance.harness import BACKEND
-from streamfactory.conformance.report import Report, support_table, to_plain
-from streamfactory.conformance.runner import all_cases, run
-from streamfactory.conformance.subject import find_subject
 from streamfactory.spark.pipelines.options import (
     DEAD_LETTER_OPTIONS,
     EXPECTATION_OPTIONS,
@@ -65,10 +59,8 @@ from streamfactory.spark.pipelines.options import (
     TABLE_OPTIONS,
 )
 from streamfactory.spark.versions import FEATURES
-from streamfactory.spi import Role, Unsupported
 from streamfactory.spi.hooks import BACKENDS, DECODERS
 from streamfactory.spi.metrics import LABELS, Metric
-from streamfactory.spi.references import FOLDERS
 from streamfactory.ui.access import Access
 from streamfactory.ui.app import create_app
 from streamfactory.ui.lookups import Lookups
@@ -77,26 +69,21 @@ from streamfactory.ui.rights import rules_of
 from streamfactory.ui.settings import OPTIONS as PAGE_OPTIONS
 from streamfactory.ui.site import Site
 from streamfactory.wiring.config.describing import OptionRow, option_rows
-from streamfactory.wiring.config.guarantees import offline_verdict
-from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.metrics.endpoint import SERVER_OPTIONS
 from streamfactory.wiring.metrics.vocabulary import METRICS
 from streamfactory.wiring.options.shared import SHARED_OPTIONS
 from streamfactory.wiring.options.vocabulary import FRAMEWORK_OPTIONS
-from streamfactory.wiring.plugins.manager import OWN_DISTRIBUTION, default_manager
+from streamfactory.wiring.plugins.manager import default_manager
 
 if TYPE_CHECKING:
     from collections.abc import (
         Callable,
-        Collection,
         Iterable,
         Iterator,
         Mapping,
-        Sequence,
     )
 
 PAGES: Final = Path(__file__).parent
-PROOFS: Final = PAGES / "support"
 MATRIX: Final = PAGES / "versions.json"
 _PART: Final = re.compile(
     r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL
@@ -106,13 +93,13 @@ _PART: Final = re.compile(
 def _table(rows: Iterable[OptionRow]) -> str:
     lines = ["| key | type | default | for | |", "|---|---|---|---|---|"]
     for row in rows:
-        default = "**required**" if row.required else _code(row.default)
+        default = "**required**" if row.required else code(row.default)
         doc = [row.doc, "Secret." if row.secret else ""]
         if row.aliases:
-            doc.append(f"Also {', '.join(map(_code, row.aliases))}.")
+            doc.append(f"Also {', '.join(map(code, row.aliases))}.")
         if row.former:
-            doc.append(f"Formerly {', '.join(map(_code, row.former))}, deprecated.")
-        cells = [_code(row.key), row.type, default, ", ".join(row.applies)]
+            doc.append(f"Formerly {', '.join(map(code, row.former))}, deprecated.")
+        cells = [code(row.key), row.type, default, ", ".join(row.applies)]
         cells.append(" ".join(part for part in doc if part))
         # A bar would end the cell, a word in angle brackets would be taken for HTML.
         escaped = [
@@ -120,10 +107,6 @@ def _table(rows: Iterable[OptionRow]) -> str:
         ]
         lines.append(f"| {' | '.join(escaped)} |")
     return "\n".join(lines)
-
-
-def _code(text: str | None) -> str:
-    return "" if text is None else f"`{text}`"
 
 
 def _framework() -> str:
@@ -141,14 +124,9 @@ def _shared() -> str:
     return _table(option_rows(SHARED_OPTIONS.values(), "stream.TYPE."))
 
 
-def _own_names(group: str) -> list[str]:
-    listed = default_manager().list(group)
-    return [info.name for info in listed if info.distribution == OWN_DISTRIBUTION]
-
-
 def _backends() -> str:
     parts = []
-    for name in _own_names(BACKENDS):
+    for name in own_names(BACKENDS):
         backend = default_manager().backend(name)
         rows = option_rows(backend.options, f"stream.{name}.")
         parts.append(f"### `{name}`\n\n{backend.doc}\n\n{_table(rows)}")
@@ -219,7 +197,7 @@ def _matrix() -> str:
     for one in json.loads(MATRIX.read_text("utf-8")):
         found = one["versions"]
         versions = [found.get(name, "") for name in ("python", "pyspark", "pyarrow")]
-        groups.setdefault((_code(one["cell"]), *versions, one["tier"]), []).append(one)
+        groups.setdefault((code(one["cell"]), *versions, one["tier"]), []).append(one)
     lines = [
         "| environment | Python | PySpark | PyArrow | tier | suites | result | date |",
         "|---|---|---|---|---|---|---|---|",
@@ -252,176 +230,25 @@ def _metrics(metrics: Iterable[Metric]) -> str:
         "|---|---|---|---|---|",
     ]
     for metric in metrics:
-        cells = [_code(metric.name), _code(metric.prometheus_name), metric.kind.value]
-        cells += [", ".join(map(_code, metric.labels)), metric.doc]
+        cells = [code(metric.name), code(metric.prometheus_name), metric.kind.value]
+        cells += [", ".join(map(code, metric.labels)), metric.doc]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def _metric_labels() -> str:
-    rows = [f"| {_code(label)} | {doc} |" for label, doc in LABELS.items()]
+    rows = [f"| {code(label)} | {doc} |" for label, doc in LABELS.items()]
     return "\n".join(["| label | |", "|---|---|", *rows])
 
 
 def _decoders() -> str:
     parts = []
-    for name in _own_names(DECODERS):
+    for name in own_names(DECODERS):
         decoder = default_manager().decoder(name)
         rows = option_rows(decoder.options, "stream.TYPE.decoder.prop.")
         options = _table(rows) if rows else "No options."
         parts.append(f"### `{name}`\n\n{decoder.doc}\n\n{options}")
     return "\n\n".join(parts)
-
-
-def _support() -> str:
-    # The cases are those of the kit as it is: a table that lacks one has drifted.
-    cases = [(case.name, case.rule) for case in all_cases()]
-    proofs = [json.loads(p.read_text("utf-8")) for p in sorted(PROOFS.glob("*.json"))]
-    return support_table(proofs, cases)
-
-
-_CLAIMS: Final[Mapping[str, Sequence[str]]] = {
-    "source": ("replayable", "redelivers", "durable", "shared"),
-    "sink": ("durable", "idempotent"),
-}
-"""Those that matter in a role."""
-
-
-def _connectors() -> str:
-    """What each type claims, and what the kit said when it was last run on it.
-
-    Built-in types claim what their factories claim now; of others the report has it.
-    """
-    head = ["type", "package", "as a source", "as a sink", "kit"]
-    lines = [f"| {' | '.join(head)} |", "|---|---|---|---|---|"]
-    own = _own_names(BACKENDS)
-    for path in sorted([*PROOFS.glob("*.json"), *PROOFS.glob("others/*.json")]):
-        report = json.loads(path.read_text("utf-8"))
-        name = report["type"]
-        claims = find_subject(name).claims if name in own else report["claims"]
-        counts = Counter(case["outcome"] for case in report["cases"])
-        cells = [
-            _code(name),
-            _code(report["package"]),
-            *(_claimed(role, claims.get(role)) for role in _CLAIMS),
-            ", ".join(f"{n} {outcome}" for outcome, n in sorted(counts.items())),
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def _claimed(role: str, claims: Mapping[str, Any] | None) -> str:
-    if claims is None:
-        return "no"
-    words = [name for name in _CLAIMS[role] if claims[name]]
-    if role == "sink" and claims["epoch_visibility"] != "none":
-        words.append(f"epochs visible {claims['epoch_visibility']}")
-    return ", ".join(words) or "claims nothing"
-
-
-def _prove(names: Collection[str]) -> None:
-    """Run the kit on types, by default all built-in ones.
-
-    What came of it is kept, and not how long it took. Those of other distributions are
-    run by name, where they are installed.
-    """
-    # The cases provoke what is logged.
-    logging.getLogger(OWN_DISTRIBUTION).addHandler(logging.NullHandler())
-    # Harnesses write keys of TLS and CURVE there.
-    os.environ.setdefault(FOLDERS, tempfile.gettempdir())
-    own = _own_names(BACKENDS)
-    for entry in sorted(entry_points(group=BACKEND.group), key=lambda one: one.name):
-        name = entry.name
-        if name not in (names or own):
-            continue
-        subject = find_subject(name)
-        with _server(name):
-            results = tuple(run(subject))
-        plain = to_plain(Report(name, results, 0.0, 0, "", subject.claims))
-        kept = ("case", "rule", "outcome", "reason", "waiver")
-        cases = [{key: case[key] for key in kept} for case in plain["cases"]]
-        package = OWN_DISTRIBUTION if entry.dist is None else entry.dist.name
-        proof = {
-            "type": name,
-            "package": package,
-            "claims": plain["claims"],
-            "cases": cases,
-        }
-        text = json.dumps(proof, indent=1)
-        folder = PROOFS if name in own else PROOFS / "others"
-        (folder / f"{name}.json").write_text(f"{text}\n", "utf-8")
-
-
-@contextmanager
-def _server(name: str) -> Iterator[None]:
-    """What a type needs to be proved: for Kafka the broker that the tests start."""
-    if name != "kafka" or "KAFKA_BOOTSTRAP" in os.environ:
-        yield
-        return
-    sys.path.insert(0, str(PAGES.parent))
-    from tests.kafka.broker import Cluster
-
-    with (
-        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
-        Cluster(Path(folder)) as cluster,
-    ):
-        os.environ["KAFKA_BOOTSTRAP"] = cluster.bootstrap
-        try:
-            yield
-        finally:
-            del os.environ["KAFKA_BOOTSTRAP"]
-
-
-_LEAST: Final[Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]]] = {
-    "delta": ({"path": "DIR"},) * 2,
-    "file": ({"path": "DIR"}, {"path": "DIR"}),
-    "flight": ({"location": "grpc://localhost:8815"},) * 2,
-    "hudi": ({"path": "DIR"},) * 2,
-    "iceberg": ({"table": "shop.orders", "warehouse": "DIR"},) * 2,
-    "kafka": ({"broker.list": "localhost:9092", "decoder.class.name": "json"},) * 2,
-    "memory": ({}, {}),
-    "push": ({}, {}),
-    "shm": ({}, {}),
-    "socket": ({"listen": "127.0.0.1:7000"}, {"connect": "127.0.0.1:7000"}),
-    "zeromq": (
-        {"pattern": "dealer-router", "bind": "tcp://127.0.0.1:5555"},
-        {"pattern": "dealer-router", "connect": "tcp://127.0.0.1:5555"},
-    ),
-}
-"""The options that a stream of each type requires, to be read and to be written."""
-_SCHEMA: Final = {"schema": "id bigint"}
-_FORGETFUL: Final = ("socket", "zeromq")
-"""Those that a spool is for."""
-_SPOOL: Final = {"spool.path": "spool"}
-
-
-def _guarantees() -> str:
-    """What each built-in promises, and behind a spool where it cannot be read again."""
-    lines = ["| stream type | as a source | as a sink |", "|---|---|---|"]
-    for name in _own_names(BACKENDS):
-        read, write = _LEAST[name]
-        source, sink = _verdict(name, read, "read"), _verdict(name, write, "write")
-        lines.append(f"| {_code(name)} | {source} | {sink} |")
-        if name in _FORGETFUL:
-            spooled = _verdict(name, read, "read", _SPOOL)
-            lines.append(f"| {_code(name)} with `spool.path` | {spooled} | as above |")
-    return "\n".join(lines)
-
-
-def _verdict(
-    name: str, options: Mapping[str, str], use: str, more: Mapping[str, str] = {}
-) -> str:
-    own = {f"stream.{name}.{key}": text for key, text in options.items()}
-    topic = {f"stream.{name}.topic.name": "clicks"}
-    role = Role.READ if use == "read" else Role.WRITE
-    try:
-        configured = load({"streamType": name, **topic, **_SCHEMA, **own, **more}, use)
-    except Unsupported:
-        return "none"
-    backend = configured.backend
-    if role is Role.WRITE and backend.producer_factory is None:
-        return "none"
-    return str(offline_verdict(configured.config, backend, role))
 
 
 def _statuses() -> str:
@@ -484,9 +311,9 @@ _GENERATORS: Final[Mapping[str, Callable[[], str]]] = {
     "pipeline-sinks": lambda: _table(option_rows(SINK_OPTIONS)),
     "pipeline-tables": lambda: _table(option_rows(TABLE_OPTIONS)),
     "pipeline-letters": lambda: _table(option_rows(DEAD_LETTER_OPTIONS)),
-    "support": _support,
-    "connectors": _connectors,
-    "guarantees": _guarantees,
+    "support": support,
+    "connectors": connectors,
+    "guarantees": guarantees,
     "contract": partial(contract, errors=False),
     "contract-errors": partial(contract, errors=True),
     "conversions": conversions,
@@ -510,7 +337,7 @@ def generate(text: str) -> str:
 def main(arguments: list[str]) -> int:
     """Do what the arguments say; answers the exit status."""
     if "--prove" in arguments:
-        _prove(arguments[arguments.index("--prove") + 1 :])
+        prove(arguments[arguments.index("--prove") + 1 :])
     drifted, used = [], set()
     for page in sorted(PAGES.rglob("*.md")):
         text = page.read_text(encoding="utf-8")

@@ -12,11 +12,12 @@ from streamfactory.arrowlog.decoding import (
     mapping_of,
     members_of,
     optional,
+    payload_of,
     text,
     whole,
 )
 from streamfactory.conversion.conform import Conformer
-from streamfactory.spi import CorruptData, StreamWriter
+from streamfactory.spi import StreamWriter
 from streamfactory.tables.datafiles import DataFile, DataFiles
 from streamfactory.tables.matching import bare
 
@@ -81,12 +82,7 @@ class Staged:
         Raises:
             CorruptData: data_loss; the payload is not that of a writer of a table.
         """
-        try:
-            found = _PAYLOAD(message.payload)
-        except InvalidValue as error:
-            what = f"the commit message of task {message.context.task}: {error}"
-            remedy = "abort the epoch, and write it again"
-            raise CorruptData(what, remedy=remedy) from None
+        found = payload_of(message, _PAYLOAD)
         files = tuple(DataFile(**one) for one in found.pop("files"))
         return cls(files=files, **found)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Final
-from urllib.parse import quote
 
 from streamfactory.arrowlog import LOG_OPTIONS
 from streamfactory.arrowlog.disk.options import (
@@ -13,20 +12,12 @@ from streamfactory.arrowlog.disk.options import (
     STORAGE_OPTIONS,
     WRITING_OPTIONS,
 )
-from streamfactory.arrowlog.options import LONGEST_QUOTED
+from streamfactory.arrowlog.options import folder_name_problem
 from streamfactory.backends.file.foreign_options import OPTIONS as FOREIGN_OPTIONS
 from streamfactory.spi import Option, choice
-from streamfactory.spi.topics import topic_name_problem
 
 LOG: Final = "log"
 """Value of ``format`` for topics, instead of files of other programs."""
-
-
-def _topic_problem(name: str) -> str | None:
-    wrong = topic_name_problem(name)
-    if wrong is None and len(quote(name, safe="")) > LONGEST_QUOTED:
-        wrong = f"is longer than {LONGEST_QUOTED} characters when URL-encoded"
-    return wrong
 
 
 OPTIONS: Final = (
@@ -42,7 +33,7 @@ OPTIONS: Final = (
         "topic.name",
         "Name of the topic; not used with a format other than log.",
         default="default",
-        validator=_topic_problem,
+        validator=folder_name_problem,
         example="clicks",
     ),
     Option(

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from typing import Final
-from urllib.parse import quote
 
 from streamfactory.arrowlog import LOG_OPTIONS
-from streamfactory.arrowlog.options import LONGEST_QUOTED
+from streamfactory.arrowlog.options import folder_name_problem
 from streamfactory.spi import BOOLEAN, PATH, PERIOD, SIZE, Option, choice
-from streamfactory.spi.topics import topic_name_problem
 
 WRITE: Final = frozenset({"write"})
 READ: Final = frozenset({"read", "spark"})
-
-
-def _topic_problem(name: str) -> str | None:
-    wrong = topic_name_problem(name)
-    if wrong is None and len(quote(name, safe="")) > LONGEST_QUOTED:
-        wrong = f"is longer than {LONGEST_QUOTED} characters when URL-encoded"
-    return wrong
 
 
 OPTIONS: Final = (
@@ -33,7 +24,7 @@ OPTIONS: Final = (
         "topic.name",
         "Name of the topic.",
         default="default",
-        validator=_topic_problem,
+        validator=folder_name_problem,
         example="clicks",
     ),
     Option(

@@ -134,6 +134,8 @@ def test_a_commit_into_a_deleted_topic_does_not_wait_for_its_transaction_to_end(
     topics: Topics, topic: str, properties: dict[str, str]
 ) -> None:
     properties["stream.kafka.transaction.timeout.millis"] = "600000"
+    producer = "stream.kafka.producer.prop"
+    properties[f"{producer}.topic.metadata.propagation.max.ms"] = "500"
     with (
         open_sink(properties) as sink,
         contextlib.closing(sink.committer(writer_id="w")) as committer,

@@ -333,7 +333,8 @@ def test_a_topic_deleted_while_it_is_read_is_an_error(
     topics: Topics, topic: str, properties: Mapping[str, str]
 ) -> None:
     topics.send(topic, numbered(3))
-    with reading(properties) as reader:
+    soon = {"stream.kafka.consumer.prop.topic.metadata.propagation.max.ms": "500"}
+    with reading({**properties, **soon}) as reader:
         drain(reader, rows=3)
         topics.delete(topic)
         started = time.monotonic()

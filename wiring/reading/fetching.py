@@ -112,23 +112,9 @@ class FetchLoop:
                 where = self._bounds.check(where, end=end, refusal=error)
                 return where, Answer.of(where, Fetched(None, where))
             self._check_open()
-            elsewhere = self._bounds.redirect(
-                where, fetched, fresh=self._held.newly_made
-            )
-            if elsewhere is not None:
-                moved = Fetched(None, elsewhere, losses=fetched.losses)
-                return elsewhere, Answer.of(elsewhere, moved)
-            answer = self._maker.accept(where, fetched)
-            if (
-                answer.rows is not None
-                or fetched.next_offset > where
-                or fetched.losses
-                or _ends(fetched)
-            ):
-                first = fetched.next_offset if answer.rows is None else answer.offset(0)
-                self._bounds.check_gap(where, first, fetched, end=end)
-                self._last_data = self._clock.now()
-                return where, answer
+            at, answer, found = self._accept(where, end, fetched)
+            if found:
+                return at, answer
             left = deadline - self._clock.now()
             if left <= 0:
                 self._renew_when_idle()
@@ -137,6 +123,32 @@ class FetchLoop:
                 # The consumer returned early: do not spin.
                 self._wait(min(nap, left))
                 nap = min(nap * 2, _LONGEST_NAP)
+
+    def _accept(
+        self, where: int, end: int | None, fetched: Fetched
+    ) -> tuple[int, Answer, bool]:
+        """Check what the consumer returned.
+
+        Returns:
+            The offset at which reading continues, the result, and False if there
+            is nothing yet.
+        """
+        elsewhere = self._bounds.redirect(where, fetched, fresh=self._held.newly_made)
+        if elsewhere is not None:
+            moved = Fetched(None, elsewhere, losses=fetched.losses)
+            return elsewhere, Answer.of(elsewhere, moved), True
+        answer = self._maker.accept(where, fetched)
+        if (
+            answer.rows is None
+            and fetched.next_offset <= where
+            and not fetched.losses
+            and not _ends(fetched)
+        ):
+            return where, answer, False
+        first = fetched.next_offset if answer.rows is None else answer.offset(0)
+        self._bounds.check_gap(where, first, fetched, end=end)
+        self._last_data = self._clock.now()
+        return where, answer, True
 
     def _rested(self, deadline: float) -> bool:
         """Wait until the next attempt is due; False if the deadline is earlier."""

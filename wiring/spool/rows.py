@@ -9,11 +9,12 @@ offset of envelopes are not stored: they follow from the position in the spool.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
+from streamfactory.arrowlog.messages import placed_envelopes
 from streamfactory.spi import ConfigError, Loss, SchemaMismatch, envelope_schema
 from streamfactory.spi.computing import pc
 from streamfactory.spi.envelope import TIMESTAMP_APPENDED, TIMESTAMP_UNKNOWN
@@ -124,9 +125,10 @@ def recorded_losses(column: pa.Array, partition: Partition) -> list[Loss]:
     return found
 
 
-def _envelopes(rows: pa.RecordBatch, partition: Partition, start: int) -> Any:
+def _envelopes(
+    rows: pa.RecordBatch, partition: Partition, start: int
+) -> pa.RecordBatch:
     """Return envelopes; a message without timestamp gets its receive time."""
-    count = rows.num_rows
     timestamp, kind = rows.column("timestamp"), rows.column("timestampType")
     if timestamp.null_count:
         unknown = timestamp.is_null()
@@ -134,14 +136,4 @@ def _envelopes(rows: pa.RecordBatch, partition: Partition, start: int) -> Any:
         appended = pa.scalar(TIMESTAMP_APPENDED, pa.int32())
         of_none = pc.equal(kind, pa.scalar(TIMESTAMP_UNKNOWN, pa.int32()))
         kind = pc.if_else(pc.and_(unknown, of_none), appended, kind)
-    columns = {
-        "key": rows.column("key"),
-        "value": rows.column("value"),
-        "topic": pa.repeat(pa.scalar(partition.topic, pa.string()), count),
-        "partition": pa.repeat(pa.scalar(partition.id, pa.int32()), count),
-        "offset": pa.arange(start, start + count),
-        "timestamp": timestamp,
-        "timestampType": kind,
-        "headers": rows.column("headers"),
-    }
-    return pa.RecordBatch.from_pydict(columns, schema=envelope_schema())
+    return placed_envelopes(rows, partition, start, timestamp, kind)
