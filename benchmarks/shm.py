@@ -60,8 +60,8 @@ if TYPE_CHECKING:
 
 GOALS = {64_000: 5.0, 8_000: 5.0}
 """Times the throughput of a raw Unix socket, by rows of a batch."""
-RUN = 800
-"""Megabytes: a dozen laps of a ring, the first of which takes memory."""
+RUN = 400
+"""Megabytes: six laps of a ring, the first of which takes memory."""
 AGAIN = "raw again"
 PATIENCE = 120.0
 
