@@ -5,7 +5,11 @@
 The writer is another process. Each batch is an epoch, which `put` commits; the reader
 maps it, and validates its values. Ratios are medians of rounds that take turns; nothing
 is gated. Raw is `sendall` of 1 MB into `recv_into`, as in benchmarks/sockets.py; the
-ceiling is a copy of the same bytes within one process.
+ceiling is a copy of the same bytes within one process. Beside the ratio of seconds
+stands that of processor time, of the busier process each.
+
+The ceiling of a round trip is two puts and two reads of a `memory` stream in one
+process: the framework by itself, without a ring, and without another process to wake.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 # A command's path is its own folder; what benchmarks share is imported from above it.
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -28,7 +33,6 @@ import numpy as np
 from benchmarks.measuring.children import answer, child
 from benchmarks.measuring.figures import figure, ratios, report, shuffled
 from benchmarks.wire.moved import (
-    MEGABYTES,
     TRIPS,
     VOLUME,
     Watch,
@@ -48,7 +52,7 @@ from benchmarks.wire.raw import (
 import streamfactory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from benchmarks.measuring.figures import Figure
 
@@ -56,6 +60,8 @@ if TYPE_CHECKING:
 
 GOALS = {64_000: 5.0, 8_000: 5.0}
 """Times the throughput of a raw Unix socket, by rows of a batch."""
+RUN = 400
+"""Megabytes: six laps of a ring, the first of which takes memory."""
 AGAIN = "raw again"
 PATIENCE = 120.0
 
@@ -65,7 +71,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--megabytes", type=int, default=MEGABYTES, help="of a run")
+    parser.add_argument("--megabytes", type=int, default=RUN, help="of a run")
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     os.environ.setdefault(VOLUME, str(arguments.megabytes))
@@ -101,16 +107,20 @@ def stream_figures(rounds: int) -> list[Figure]:
     """Throughput, as a multiple of a raw Unix socket."""
     figures = []
     for rows, goal in GOALS.items():
-        took: dict[str, list[float]] = {n: [] for n in ("raw", AGAIN, "ours", "copy")}
-        for _ in range(rounds):
-            for side, _ in shuffled(took):
-                took[side].append(measured(side, rows))
+        took, busy = turns(("raw", AGAIN, "ours", "copy"), rounds, measured, rows)
+        beside = {
+            "by processor time": statistics.median(ratios(busy["raw"], busy["ours"])),
+            "ceiling by its processor time": statistics.median(
+                ratios(busy["raw"], busy["copy"])
+            ),
+        }
         figures.append(
             figure(
                 f"{rows // 1000}k rows, shm",
                 ratios(took["raw"], took["ours"]),
                 "x raw unix",
                 f">= {goal}",
+                beside,
                 ceiling=ratios(took["raw"], took["copy"]),
                 again=ratios(took["raw"], took[AGAIN]),
             )
@@ -118,23 +128,41 @@ def stream_figures(rounds: int) -> list[Figure]:
     return figures
 
 
-def measured(side: str, rows: int) -> float:
-    """Seconds of one side."""
+Seconds = dict[str, list[float]]
+
+
+def turns(
+    sides: Sequence[str],
+    rounds: int,
+    measure: Callable[..., tuple[float, float]],
+    *arguments: object,
+) -> tuple[Seconds, Seconds]:
+    """Seconds by the clock and of processors, of each side in each round."""
+    took: Seconds = {name: [] for name in sides}
+    busy: Seconds = {name: [] for name in sides}
+    for _ in range(rounds):
+        for side, _ in shuffled(took):
+            seconds, processor = measure(side, *arguments)
+            took[side].append(seconds)
+            busy[side].append(processor)
+    return took, busy
+
+
+def measured(side: str, rows: int) -> tuple[float, float]:
+    """Seconds of one side, and those of the processor in its busier process."""
     if side == "copy":
         return copied(rows)
     with tempfile.TemporaryDirectory(prefix="sf-bench-") as where:
-        if side != "ours":
-            with child("raw", where, str(rows)) as process:
-                seconds, _ = read_raw("unix", where)
-                answer(process)
-                return seconds
-        with child("ours", where, str(rows)) as process:
-            seconds = read_ours(where)
-            answer(process)
-            return seconds
+        name = "ours" if side == "ours" else "raw"
+        with child(name, where, str(rows)) as process:
+            if side == "ours":
+                seconds, busy = read_ours(where)
+            else:
+                seconds, busy = read_raw("unix", where)
+            return seconds, max(busy, answer(process))
 
 
-def copied(rows: int) -> float:
+def copied(rows: int) -> tuple[float, float]:
     """Copy the bytes of the batches into memory that was used before."""
     found = distinct(rows)
     sources = [np.frombuffer(batch.serialize(), np.uint8) for batch in found]
@@ -142,22 +170,30 @@ def copied(rows: int) -> float:
     watch = Watch()
     for source, _ in zip(itertools.cycle(sources), enough(found), strict=False):
         target[: len(source)] = source
-    return watch.read()[0]
+    return watch.read()
 
 
 def trip_figures(rounds: int) -> list[Figure]:
     """A row there and back through two topics, against bare echoes, and half of it."""
-    took: dict[str, list[float]] = {n: [] for n in ("ours", AGAIN, "eventfd", "bare")}
-    for _ in range(rounds):
-        for side, _ in shuffled(took):
-            took[side].append(trip(side))
+    sides = ("ours", AGAIN, "eventfd", "bare", "memory")
+    took, busy = turns(sides, rounds, trip)
     ours, again = took["ours"], ratios(took[AGAIN], took["ours"])
+    half = {
+        what: statistics.median(seconds) / 2 * 1e6
+        for what, seconds in (
+            ("of the processors, us", busy["ours"]),
+            ("half of an eventfd's, us", took["eventfd"]),
+            ("half of the framework's, of the processor, us", busy["memory"]),
+        )
+    }
     return [
         figure(
             f"round trip of a row, shm, to {name}",
             ratios(ours, took[side]),
             "x echo",
             goal,
+            {"by processor time": statistics.median(ratios(busy["ours"], busy[side]))},
+            ceiling=ratios(took["memory"], took[side]),
             again=again,
         )
         for side, name, goal in (
@@ -170,16 +206,18 @@ def trip_figures(rounds: int) -> list[Figure]:
             [seconds / 2 * 1e6 for seconds in ours],
             "us",
             "< 50",
-            {"half of an eventfd's, us": statistics.median(took["eventfd"]) / 2 * 1e6},
+            half,
             again=again,
         )
     ]
 
 
-def trip(side: str) -> float:
-    """Median seconds of a round trip."""
-    sides: dict[str, tuple[str, Callable[[str], float]]] = {
-        "bare": ("bare_echo", lambda where: trips_bare("unix", where)[0]),
+def trip(side: str) -> tuple[float, float]:
+    """Median seconds of a round trip, and those of the processor in all processes."""
+    if side == "memory":
+        return trips_memory()
+    sides: dict[str, tuple[str, Callable[[str], tuple[float, float]]]] = {
+        "bare": ("bare_echo", lambda where: trips_bare("unix", where)),
         "eventfd": ("eventfd", trips_eventfd),
     }
     name, send = sides.get(side, ("our_echo", trips_ours))
@@ -187,9 +225,8 @@ def trip(side: str) -> float:
         tempfile.TemporaryDirectory(prefix="sf-bench-") as where,
         child(name, where, "1") as process,
     ):
-        found = send(where)
-        answer(process)
-        return found
+        seconds, busy = send(where)
+        return seconds, busy + answer(process)
 
 
 # --- sides ------------------------------------------------------------------------
@@ -213,17 +250,23 @@ def sink_of(where: str, name: str) -> streamfactory.Sink:
 
 
 def write_ours(where: str, rows: int) -> float:
-    """Put the batches."""
+    """Put the batches.
+
+    Returns:
+        Seconds of the processor.
+    """
     found = distinct(rows)
     with sink_of(where, "rows") as sink:
         sink.put(found[0].slice(0, 1))
+        watch = Watch()
         for batch in enough(found):
             sink.put(batch)
+        busy = watch.read()[1]
         sink.put(found[0].slice(0, 1))
-    return 0.0
+    return busy
 
 
-def read_ours(where: str) -> float:
+def read_ours(where: str) -> tuple[float, float]:
     """Read from the first batch, of one row, to the last one, which has one, too."""
     with opened(where, "rows") as stream:
         counts = received(stream)
@@ -231,9 +274,9 @@ def read_ours(where: str) -> float:
         watch = Watch()
         while next(counts) > 1:
             pass
-        seconds = watch.read()[0]
+        found = watch.read()
     remove(where, "rows")
-    return seconds
+    return found
 
 
 def received(stream: Stream) -> Iterator[int]:
@@ -246,14 +289,21 @@ def received(stream: Stream) -> Iterator[int]:
 
 
 def our_echo(where: str, _rows: int) -> float:
-    """Put back each row that comes."""
+    """Put back each row that comes.
+
+    Returns:
+        Seconds of the processor for each trip.
+    """
     with opened(where, "there") as there, sink_of(where, "back") as back:
+        watch = None
         for _ in range(TRIPS):
             batch = there.next_batch(PATIENCE)
             if batch is None:
                 raise TimeoutError
+            watch = watch or Watch()
             back.put(batch.rows)
-    return 0.0
+        assert watch is not None
+        return watch.read()[1] / TRIPS
 
 
 def event_echo(where: str, _rows: int) -> float:
@@ -261,12 +311,13 @@ def event_echo(where: str, _rows: int) -> float:
     return eventfd_echo(where)
 
 
-def trips_ours(where: str) -> float:
+def trips_ours(where: str) -> tuple[float, float]:
     """Put a row and wait for it."""
     row, seconds = batch_of_one(), list[float]()
     with sink_of(where, "there") as there:
         there.put(row)
         with opened(where, "back") as back:
+            watch = Watch()
             for number in range(TRIPS):
                 started = time.perf_counter()
                 if number:
@@ -274,8 +325,28 @@ def trips_ours(where: str) -> float:
                 if back.next_batch(PATIENCE) is None:
                     raise TimeoutError
                 seconds.append(time.perf_counter() - started)
+            busy = watch.read()[1]
     remove(where, "there", "back")
-    return statistics.median(seconds)
+    return statistics.median(seconds), busy / TRIPS
+
+
+def trips_memory() -> tuple[float, float]:
+    """Put a row and read it, twice, in this process."""
+    row, seconds = batch_of_one(), list[float]()
+    given = {"streamType": "memory", "stream.memory.topic.name": f"trips-{uuid4()}"}
+    with streamfactory.open_sink(given) as sink:
+        sink.put(row)
+        with streamfactory.open(given, start="latest", follow=True) as stream:
+            watch = Watch()
+            for _ in range(TRIPS):
+                started = time.perf_counter()
+                for _ in range(2):
+                    sink.put(row)
+                    if stream.next_batch(PATIENCE) is None:
+                        raise TimeoutError
+                seconds.append(time.perf_counter() - started)
+            busy = watch.read()[1]
+    return statistics.median(seconds), busy / TRIPS
 
 
 def remove(where: str, *names: str) -> None:

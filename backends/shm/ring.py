@@ -6,7 +6,7 @@ import mmap
 import os
 from array import array
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
     from streamfactory.backends.shm.layout import Part
     from streamfactory.backends.shm.messages import Octets
+
+_POPULATE_WRITE: Final = 23
+"""Advice MADV_POPULATE_WRITE, which Python 3.11 does not name: a quarter less time than
+to allocate pages first and to touch each afterwards."""
 
 
 def ring_name(partition: int) -> str:
@@ -234,9 +238,22 @@ class Ring:
         Without memory a write into the map would end the process. A call of the system
         that writes could not, but copies at less than half the speed.
         """
-        if end > self._allocated:
-            os.posix_fallocate(self._file, self._allocated, end - self._allocated)
-            self._allocated = end
         if self._written is None:
             self._written = mmap.mmap(self._file, PAGE + self.capacity)
+        if end > self._allocated:
+            end = -(-end // PAGE) * PAGE
+            populate(self._written, self._file, self._allocated, end)
+            self._allocated = end
         return self._written
+
+
+def populate(mapped: mmap.mmap, file: int, begin: int, end: int) -> None:
+    """Make memory for a part of a mapped file, whose ends are those of pages.
+
+    Raises:
+        OSError: There is none left.
+    """
+    try:
+        mapped.madvise(_POPULATE_WRITE, begin, end - begin)
+    except OSError:  # Linux before 5.14 has no such advice; or there is no memory
+        os.posix_fallocate(file, begin, end - begin)

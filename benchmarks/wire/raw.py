@@ -102,18 +102,23 @@ def read_raw(medium: str, where: str) -> tuple[float, float]:
 
 
 def bare_echo(medium: str, where: str, _rows: int) -> float:
-    """Send back whatever comes."""
+    """Send back whatever comes.
+
+    Returns:
+        Seconds of the processor for each trip.
+    """
     with accepted(medium, where) as connection:
+        watch = Watch()
         while data := connection.recv(4096):
             connection.sendall(data)
-    return 0.0
+        return watch.read()[1] / TRIPS
 
 
 def trips_bare(medium: str, where: str) -> tuple[float, float]:
     """Send the bytes of a row there and back."""
     message = batch_of_one().serialize().to_pybytes()
     with connected(medium, where) as connection:
-        seconds = []
+        seconds, watch = [], Watch()
         for _ in range(TRIPS):
             started = time.perf_counter()
             connection.sendall(message)
@@ -121,34 +126,43 @@ def trips_bare(medium: str, where: str) -> tuple[float, float]:
             while left:
                 left -= len(connection.recv(4096))
             seconds.append(time.perf_counter() - started)
-    return statistics.median(seconds), 0.0
+        busy = watch.read()[1]
+    return statistics.median(seconds), busy / TRIPS
 
 
 def eventfd_echo(where: str) -> float:
-    """Answer each event by one: the least that wakes another process and back."""
+    """Answer each event by one: the least that wakes another process and back.
+
+    Returns:
+        Seconds of the processor for each trip.
+    """
     with accepted("unix", where) as connection:
         _, (there, back), _, _ = socket.recv_fds(connection, 1, 2)
+        watch = Watch()
         for _ in range(TRIPS):
             os.eventfd_read(there)
             os.eventfd_write(back, 1)
+        busy = watch.read()[1]
         os.close(there)
         os.close(back)
-    return 0.0
+    return busy / TRIPS
 
 
-def trips_eventfd(where: str) -> float:
+def trips_eventfd(where: str) -> tuple[float, float]:
     """Send an event there and back."""
     there, back, seconds = os.eventfd(0), os.eventfd(0), list[float]()
     with connected("unix", where) as connection:
         socket.send_fds(connection, [b"x"], [there, back])
+        watch = Watch()
         for _ in range(TRIPS):
             started = time.perf_counter()
             os.eventfd_write(there, 1)
             os.eventfd_read(back)
             seconds.append(time.perf_counter() - started)
+        busy = watch.read()[1]
     os.close(there)
     os.close(back)
-    return statistics.median(seconds)
+    return statistics.median(seconds), busy / TRIPS
 
 
 def tuned(medium: str) -> socket.socket:

@@ -13,6 +13,7 @@ import pytest
 
 from streamfactory.arrowlog import Epoch
 from streamfactory.arrowlog.carried import CARRIED
+from streamfactory.backends.shm import ring
 from streamfactory.backends.shm.layout import STAGING
 from streamfactory.backends.shm.messages import RowEncoder
 from streamfactory.backends.shm.settings import Settings
@@ -118,11 +119,11 @@ def test_a_pickled_message_is_committed_or_aborted_by_another_process(
 def test_a_ring_without_memory_refuses_an_epoch_and_takes_the_next_one(
     log: ShmLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(file: int, at: int, size: int) -> None:
+    def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
-        patched.setattr(os, "posix_fallocate", full)
+        patched.setattr(ring, "populate", full)
         with pytest.raises(StorageFailed, match="No space left"):
             commit(log, stage(log, ROWS))
     assert log.bounds()[0].latest == 0
