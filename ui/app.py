@@ -32,10 +32,11 @@ from streamfactory.ui.cookies import session_cookie, set_cookie
 from streamfactory.ui.discovery import discovery
 from streamfactory.ui.editor import editor
 from streamfactory.ui.mapping import mapping
+from streamfactory.ui.masking import has_masks
 from streamfactory.ui.openid.routes import sign_in
 from streamfactory.ui.pages import pages
 from streamfactory.ui.parameters import checked
-from streamfactory.ui.people import STREAMS, Right
+from streamfactory.ui.people import EVERYTHING, PIPELINES, STREAMS, Right
 from streamfactory.ui.previews import previews
 from streamfactory.ui.problems import (
     Failed,
@@ -210,6 +211,10 @@ def _context() -> dict[str, Any]:
 
     return {
         "can": can,
+        "has_users": rights.file is not None,
+        "sees_process": user is None
+        or all(may(Right.READ, kind, EVERYTHING) for kind in (STREAMS, PIPELINES)),
+        "sees_rows": lambda name: may(Right.VALUES, STREAMS, name) or has_masks(name),
         "may": lambda right, kind, name: may(Right(right), kind, name),
         "can_some": can_some,
         "can_log_in": site().access.has_token,

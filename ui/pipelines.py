@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +22,12 @@ from streamfactory.spark.pipelines.detection import PIPELINES
 from streamfactory.spark.pipelines.model import Table
 from streamfactory.spark.pipelines.watching import noted_changes
 from streamfactory.spark.targets import pipeline_files
-from streamfactory.spi import ConfigError, StreamError, UnknownStream
+from streamfactory.spi import (
+    ConfigError,
+    PositionRefused,
+    StreamError,
+    UnknownStream,
+)
 from streamfactory.spi.masking import mask_userinfo
 from streamfactory.ui.catalogue import catalogue
 from streamfactory.wiring.config.configure import inspect
@@ -192,6 +198,35 @@ def progress(path: Path) -> Document:
         document = checkpoint_facts(located, datetime.now(UTC))
         document["history"] = _history(located)
     return _safe(document, draft)
+
+
+def begins_late(path: Path) -> list[str]:
+    """What a first run does not read: rows of sources that begin at the latest offset.
+
+    Empty if the pipeline has run before, or its sources say where they begin.
+
+    Raises:
+        ConfigError: config; the file cannot be read.
+    """
+    pipeline = read_pipeline(path, catalogue()).pipeline
+    if pipeline is None:
+        return []
+    with suppress(PositionRefused):
+        locate(str(path), catalogue=catalogue())
+        return []
+    return [
+        f"{one.stream.name} without startingOffsets, so at its latest offset: rows "
+        "that exist now are not read, but for those of tables"
+        for one in pipeline.sources
+        if not any(_is_start(prop.key) for prop in one.stream.properties)
+    ]
+
+
+def _is_start(key: str) -> bool:
+    """Whether an option says where reading begins."""
+    return key.lower().startswith("starting") or key.lower().endswith(
+        ".auto.offset.reset"
+    )
 
 
 def checkpoint(path: Path) -> Document:

@@ -139,6 +139,7 @@ def _start(runs: Runs, asked: ShownRun, path: Path) -> Plan:
     details = [
         f"Ends: {PACES[asked.pace]}",
         f"Checkpoint: {checkpoint}, where it continues if it has run before",
+        *(f"Begins: {text}" for text in facts.begins_late(path)),
         f"Guarantee: {definition['guarantee']['guarantee']}",
         f"As: {shlex.join(command_of(path, asked.pace))}",
     ]

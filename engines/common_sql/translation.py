@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Final, final
 
@@ -27,6 +27,7 @@ from streamfactory.engines.common_sql.values import (
     DOUBLE,
     INT,
     INTEGERS,
+    LAYOUTS,
     NULL,
     TEXT,
     TIMESTAMP,
@@ -120,6 +121,8 @@ def _columns(item: Item, scope: _Scope) -> list[tuple[str, str]]:
         kept = [name for name in scope.schema.names if name not in without]
         return [(name, quoted(name)) for name in kept]
     value = scope.value(item.value)
+    if isinstance(item.value, Name):
+        value = replace(value, sql=quoted(scope.column(item.value)))  # as it is
     if value.type in (NULL, DECIMAL):
         remedy = "name its type: cast(... as double)"
         msg = f"a column of type {value.shown}"
@@ -166,7 +169,10 @@ class _Scope:
         """Translate an expression."""
         if isinstance(node, Name):
             name = self.column(node)
-            return Value(quoted(name), self.schema.field(name).type, node.line)
+            kind = self.schema.field(name).type
+            if kind in LAYOUTS:
+                return Value(converted(quoted(name), TEXT), TEXT, node.line)
+            return Value(quoted(name), kind, node.line)
         if isinstance(node, Literal):
             return _literal(node)
         if isinstance(node, Cast):
@@ -196,6 +202,8 @@ class _Scope:
             if name == "not":
                 return Value(f"(not {conditions[0]})", BOOLEAN, line)
             return Value(_joined(name, conditions, node.operands), BOOLEAN, line)
+        if name == "/":
+            return _divided([self.value(one) for one in _dividends(node)], line)
         values = [self.value(one) for one in node.operands]
         if name in _COMPARED:
             return _compared(name, values, line)
@@ -326,12 +334,7 @@ def _computed(name: str, values: list[Value], line: int) -> Value:
     """An operation of numbers. An integer that is too large is an error."""
     if name == "negative":
         return sign_changed(values[0], "(-{})", "the negative", line)
-    kind = common(values, f"{name!r}")
-    if not is_integer(kind) and not is_float(kind):
-        msg = f"{name!r} of {values[0].shown}"
-        raise refused(msg, line)
-    if name == "/":
-        return _divided(values, line)
+    kind = _number_of(name, values, line)
     left, right = (at(value, kind) for value in values)
     if name == "%":
         if not is_integer(kind):
@@ -347,12 +350,38 @@ def _computed(name: str, values: list[Value], line: int) -> Value:
     return Value(checked(found, kind), kind, line)
 
 
+def _number_of(name: str, values: list[Value], line: int) -> pa.DataType:
+    """The common type of the operands of an operation of numbers."""
+    kind = common(values, f"{name!r}")
+    if not is_integer(kind) and not is_float(kind):
+        msg = f"{name!r} of {values[0].shown}"
+        raise refused(msg, line)
+    return kind
+
+
 def _divided(values: list[Value], line: int) -> Value:
-    """Spark divides as doubles, and fails for zero."""
-    left, right = (at(value, DOUBLE) for value in values)
-    zero = f"{ordered(values[1], DOUBLE)} = {converted('0', DOUBLE)}"
-    zero = f"({left} is not null and {zero})"
-    failing = f"cast(1 / cast({right} as bigint) as double)"
-    return Value(
-        f"(case when {zero} then {failing} else {left} / {right} end)", DOUBLE, line
-    )
+    """Spark divides as doubles, and fails for zero.
+
+    A chain of divisions is one expression: nested ones would repeat each other.
+    """
+    left = values[0]
+    for value in values[1:]:
+        _number_of("/", [left, value], line)
+        left = Value("", DOUBLE, line)
+    first, *divisors = (at(value, DOUBLE) for value in values)
+    branches = [f"when {first} is null then null"]
+    for value, divisor in zip(values[1:], divisors, strict=True):
+        zero = f"{ordered(value, DOUBLE)} = {converted('0', DOUBLE)}"
+        failing = f"cast(1 / cast({divisor} as bigint) as double)"
+        branches.append(f"when {zero} then {failing} when {divisor} is null then null")
+    quotient = " / ".join((first, *divisors))
+    return Value(f"(case {' '.join(branches)} else {quotient} end)", DOUBLE, line)
+
+
+def _dividends(node: Node) -> list[Node]:
+    """The operands of a chain of divisions, from left to right."""
+    found: list[Node] = []
+    while isinstance(node, Operation) and node.name == "/":
+        node, divisor = node.operands
+        found.append(divisor)
+    return [node, *reversed(found)]

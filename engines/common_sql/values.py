@@ -15,6 +15,8 @@ BIGINT: Final = pa.int64()
 FLOAT: Final = pa.float32()
 DOUBLE: Final = pa.float64()
 TEXT: Final = pa.string()
+LAYOUTS: Final = frozenset({pa.large_string(), pa.string_view()})
+"""Types whose values are those of `TEXT`, which columns are cast to."""
 DATE: Final = pa.date32()
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
 INTEGERS: Final = (pa.int8(), pa.int16(), INT, BIGINT)

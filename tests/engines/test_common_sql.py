@@ -439,7 +439,9 @@ SCHEMA: Final = pa.schema(
         ("select name rlike '[z-a]' as y from input", "bad character range"),
         ("select name rlike 'a{5,2}' as y from input", "min repeat greater"),
         (f"select {'id / (' * 25}1{')' * 25} as y from input", "too long"),
-        (f"select id{' / 2' * 25} as y from input", "too long"),
+        (f"select id{' / 2' * 31} as y from input", "nested deeper"),
+        ("select id / 2 / name as y from input", "'/' of double and string"),
+        ("select name / name as y from input", "'/' of string"),
         (
             f"select {'cast(cast(' * 9}name{' as int) as string)' * 9} as y from a",
             "too long",
@@ -453,6 +455,48 @@ def test_what_is_not_in_the_common_part_is_refused(sql: str, cause: str) -> None
         translate(parse(sql), SCHEMA, "rows")
     assert cause in str(caught.value)
     assert "line 1 of the SQL: " in str(caught.value)
+
+
+def test_a_chain_of_divisions_is_as_long_as_one_of_additions() -> None:
+    schema = pa.schema({"a": pa.int32(), "b": pa.float64(), "c": pa.int64()})
+
+    def divided(sql: str, *row: Any) -> Any:
+        query = RowQuery(schema, sql=translate(parse(sql), schema, "rows"))
+        rows = pa.RecordBatch.from_pylist(
+            [dict(zip("abc", row, strict=True))], schema=schema
+        )
+        return query.apply(rows).column(0)[0].as_py()
+
+    chain = "select a / b / c as y from input"
+    assert divided(chain, 12, 2.0, 4) == 1.5
+    nulls = [(None, 2.0, 4), (1, None, 0), (1, 2.0, None), (None, 0.0, 0)]
+    for row in nulls:
+        assert divided(chain, *row) is None  # as in Spark, whatever follows
+    zeros = [(1, 0.0, None), (1, -0.0, 4), (1, 2.0, 0)]
+    for one in zeros:
+        with pytest.raises(SchemaMismatch):
+            divided(chain, *one)
+    assert divided(f"select a{' / 2' * 30} as y from input", 1, 1.0, 1) == 2.0**-30
+    assert divided("select a / (b / c) as y from input", 12, 8.0, 2) == 3.0
+
+
+@pytest.mark.parametrize("layout", [pa.large_string(), pa.string_view()])
+def test_texts_are_those_of_any_layout(layout: pa.DataType) -> None:
+    """A column is passed on in its own; what is computed is a string."""
+    schema = pa.schema({"s": layout, "t": pa.string()})
+    sql = (
+        "select s, upper(s) as u, s || t as st, "
+        "case when s = t then s else 'x' end as c "
+        "from input where s like 'a%' and s in ('ab', 'ac') and s is not null"
+    )
+    query = RowQuery(schema, sql=translate(parse(sql), schema, "rows"))
+    values = pa.array(["ab", "ac", "b", None], layout)
+    rows = pa.record_batch([values, pa.array(["ab"] * 4)], schema=schema)
+    assert query.apply(rows).to_pylist() == [
+        {"s": "ab", "u": "AB", "st": "abab", "c": "ab"},
+        {"s": "ac", "u": "AC", "st": "acab", "c": "x"},
+    ]
+    assert query.schema.types == [layout, *[pa.string()] * 3]
 
 
 def test_a_condition_may_have_many_parts_up_to_a_number() -> None:

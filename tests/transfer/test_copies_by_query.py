@@ -104,6 +104,21 @@ def test_a_value_that_cannot_be_computed_names_partition_and_offsets(
     assert "from offset 0 up to 50" in str(caught.value)
 
 
+def test_words_in_quotes_and_comments_are_no_part_of_a_query() -> None:
+    schema = pa.schema({"tablesample": pa.int64()})
+    columns = """select 'it''s tablesample' as a, "tablesample" as b"""
+    sql = f"{columns} -- TABLESAMPLE\nfrom rows"
+    assert RowQuery(schema, sql=sql).schema.names == ["a", "b"]
+    sampled = "from rows tablesample (10 percent)"
+    for sql in (
+        f"select 'a' as a {sampled} -- '",
+        f"select 1 as a /* ' */ {sampled} /* ' */",
+        f"select $$'$$ as a {sampled} -- '",
+    ):
+        with pytest.raises(MisuseError, match="TABLESAMPLE"):
+            RowQuery(schema, sql=sql)
+
+
 @pytest.mark.parametrize(
     ("sql", "cause"),
     [

@@ -116,7 +116,7 @@ def test_a_stream_has_bounds_guarantee_groups_schema_and_configuration(
 ) -> None:
     text = serve().get("/stream", name="clicks").text
     assert "As a source: " in text
-    assert "2 partitions hold 14 offsets" in text
+    assert "2 partitions hold 14 offsets." in text
     assert '<td>1</td><td class="n">0</td><td class="n">4</td>' in text
     assert 'group=billing">billing</a></th><td class="n">10</td>' in text
     assert "<code>stream.file.partitions</code></th><td>2</td>" in text

@@ -280,6 +280,36 @@ def test_names_of_others_are_not_shown(world: World, tmp_path: Path) -> None:
             assert name not in page, name
 
 
+def test_pages_offer_what_their_user_may_see(small: World, tmp_path: Path) -> None:
+    file = users_file(
+        tmp_path / "users.toml", {"cl*": {READ: ["anna"]}, "*": {VALUES: ["owner"]}}
+    )
+    expected = {
+        "anna": ("that you may see", "You may not see its messages"),
+        "owner": ("none was named", "newest messages"),
+    }
+    for user, (pipelines, messages) in expected.items():
+        with people(file) as client:
+            assert "Your own token" in client.text("/log-in")
+            log_in(client, user)
+            page, stream = client.text("/"), client.text("/stream", name="clicks")
+            assert pipelines in page
+            assert messages in stream
+            offered = '<a href="/process">' in page
+            assert offered is (client.get("/process").status_code == 200)
+            assert offered is (user == "owner")
+            offered = "/messages?" in stream
+            assert offered is (
+                client.get("/messages", stream="clicks").status_code == 200
+            )
+    # With a mask, rows may be seen by those who may read.
+    small.topic.file(small.catalogue, **{"mask.columns": "id=hide"})
+    with people(file) as client:
+        log_in(client, "anna")
+        assert "newest messages" in client.text("/stream", name="clicks")
+        assert client.get("/messages", stream="clicks").status_code == 200
+
+
 def test_rights_follow_the_stream_and_not_the_word_for_it(
     small: World, tmp_path: Path
 ) -> None:

@@ -205,6 +205,22 @@ def plan(person: Person, kind: str, pace: str = "") -> str:
     return found[1]
 
 
+def test_a_first_run_says_which_rows_it_does_not_read(
+    file: Path, person: Person
+) -> None:
+    def shown() -> str:
+        status, text = post(person, kind="start", pipeline="delays", pace="once")
+        assert status == 200, text
+        return text
+
+    late = "Begins: clicks without startingOffsets, so at its latest offset"
+    assert late in shown()
+    text = file.read_text()
+    start = 'stream = "clicks"\nstartingOffsets = "earliest"'
+    file.write_text(text.replace('stream = "clicks"', start))
+    assert "Begins: " not in shown()
+
+
 def test_pages_start_restart_and_stop_a_pipeline(
     file: Path, person: Person, runs: Runs, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -55,6 +55,7 @@ def test_no_page_shows_a_secret(
         "stream.kafka.broker.list": "127.0.0.1:1",
         "stream.kafka.decoder.class.name": "raw",
         "stream.kafka.connection.timeout.millis": "500",
+        "retry.max.attempts": "1",
         "stream.kafka.consumer.prop.security.protocol": "SASL_PLAINTEXT",
         "stream.kafka.consumer.prop.sasl.mechanism": "PLAIN",
         "stream.kafka.consumer.prop.sasl.username": "someone",
@@ -110,6 +111,8 @@ def test_no_error_of_a_look_up_or_a_job_shows_a_secret(
         "stream.kafka.topic.name": "t",
         "stream.kafka.broker.list": "127.0.0.1:1",
         "stream.kafka.decoder.class.name": "raw",
+        "stream.kafka.connection.timeout.millis": "500",
+        "retry.max.attempts": "1",
         "stream.kafka.consumer.prop.sasl.password": "${env:PLANTED}",
         "stream.kafka.connection.timeout.millis": "100",
     }
