@@ -247,10 +247,10 @@ def test_a_bad_message_ends_the_query_and_is_named(pipeline: Pipeline) -> None:
         (STEPS, False, 3, "spark-sql-kafka-0-10_2.13:4.2.0"),
         (STEPS, True, 1, "reads 2 partitions at once, each by a task, and Spark has 1"),
         (
-            STEPS.replace("a + 1 as a", "cast(a as timestamp) as a"),
+            STEPS.replace("a + 1 as a", "a, cast(a as timestamp) as at"),
             True,
             3,
-            "column 'a' is timestamp",
+            "column 'at' is timestamp",
         ),
         (
             STEPS.replace("from input", "from input group by all"),
