@@ -51,6 +51,7 @@ TINY: Final[dict[str, Sequence[str]]] = {
     "pipeline": _ROWS,
     "publish": _ROWS,
     "push": ("--rounds", "1", "--megabytes", "1"),
+    "real_time": ("--rounds", "1", "--seconds", "3"),
     "routing": ("--rounds", "1"),
     "shm": ("--rounds", "1", "--megabytes", "4"),
     "sockets": ("--rounds", "1", "--megabytes", "4"),
