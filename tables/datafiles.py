@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streamfactory.conversion.required import fill_required
 from streamfactory.spi.computing import pc
 from streamfactory.tables.form import USUAL, Form
 
@@ -259,39 +260,6 @@ class DataFiles:
             yield values, ordered.slice(begin, end - begin), mine
 
 
-def _fields_filled(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows whose required fields have values in structs that are null, too.
-
-    Such fields may be null by Arrow's format, and its Parquet writer refuses them.
-    """
-    for index, one in enumerate(rows.schema):
-        if _has_required(one.type):
-            rows = rows.set_column(index, one, _filled(rows.column(index)))
-    return rows
-
-
-def _has_required(kind: pa.DataType) -> bool:
-    return pa.types.is_struct(kind) and any(
-        not one.nullable or _has_required(one.type) for one in kind
-    )
-
-
-def _filled(column: pa.Array) -> pa.Array:
-    if not _has_required(column.type):
-        return column
-    fields = []
-    for index, one in enumerate(column.type):
-        values = _filled(column.field(index))
-        if not one.nullable and values.null_count:
-            # Arrow's builders give the fields of null an empty value.
-            empty = pa.array([None], pa.struct([one])).field(0)[0]
-            values = pc.coalesce(values, empty)
-        fields.append(values)
-    # That no field is null where the struct is not was checked before.
-    mask = column.is_null() if column.null_count else None
-    return pa.StructArray.from_arrays(fields, fields=list(column.type), mask=mask)
-
-
 def _order(rows: pa.Table, sort: Sequence[SortField]) -> pa.Array | None:
     """The places of the rows in their order; None if they are not sorted."""
     stored = set(rows.column_names)  # those of partitions may not be
@@ -326,7 +294,7 @@ class _NewFile:
     def add(self, rows: pa.RecordBatch, numbers: NDArray[np.int64] | None) -> None:
         if numbers is not None:
             self._numbers.append(numbers)
-        self._waiting.append(_fields_filled(rows))
+        self._waiting.append(fill_required(rows))
         self._count += rows.num_rows
         self.rows += rows.num_rows
         if self._count >= self._form.rows:

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
+from streamfactory.conversion.required import fill_required
 from streamfactory.spi import MisuseError, StorageFailed, Unsupported
 from streamfactory.spi.causes import first_line
 from streamfactory.wiring.core.durable import sync_folder
@@ -252,7 +253,7 @@ class Output:
         """
         if not rows.num_rows:
             return
-        self._gathered.append(rows)
+        self._gathered.append(fill_required(rows))
         self._rows += rows.num_rows
         self._bytes += rows.nbytes
         if self._bytes >= self._most_bytes:

@@ -137,8 +137,7 @@ def values_of(column: pa.Array, missing: int = 0) -> Iterator[tuple[int, int]]:
         column = column.storage
     kind = column.type
     if pa.types.is_map(kind):
-        pair = pa.struct([("key", kind.key_type), ("value", kind.item_type)])
-        column = column.cast(pa.list_(pair))
+        column = _pairs(column)
         kind = column.type
     if pa.types.is_struct(kind):
         for child in column.flatten():
@@ -150,6 +149,19 @@ def values_of(column: pa.Array, missing: int = 0) -> Iterator[tuple[int, int]]:
         yield from values_of(column.flatten(), missing + len(column) - filled)
     else:
         yield missing + len(column), _text_bytes(column)
+
+
+def _pairs(column: pa.MapArray) -> pa.ListArray:
+    """A map as a list; a cast refuses required fields that are null below a null."""
+    fields = [column.type.key_field, column.type.item_field]
+    pairs = pa.StructArray.from_arrays([column.keys, column.items], fields=fields)
+    return pa.Array.from_buffers(
+        pa.list_(pairs.type),
+        len(column),
+        column.buffers()[:2],
+        offset=column.offset,
+        children=[pairs],
+    )
 
 
 def _text_bytes(column: pa.Array) -> int:

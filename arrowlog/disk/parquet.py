@@ -36,6 +36,7 @@ from streamfactory.arrowlog.disk.pages import (
     read_pages,
 )
 from streamfactory.arrowlog.disk.thrift import ExpandsTooFar, NotParquet
+from streamfactory.conversion.required import fill_required
 from streamfactory.spi import MessageTooLarge, SchemaMismatch
 from streamfactory.spi.ddl import type_text
 
@@ -98,7 +99,8 @@ class _Out(BatchesOut):
 
     def write(self, rows: pa.RecordBatch, times: Times | None) -> None:
         try:
-            self._writer(rows).write_batch(rows, row_group_size=rows.num_rows)
+            filled = fill_required(rows)
+            self._writer(rows).write_batch(filled, row_group_size=rows.num_rows)
         except pa.ArrowNotImplementedError as error:
             # The topic may be of a pyarrow that stores more, or rows of some types be
             # written in some layouts only.

@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, final
 
 import pyarrow.parquet as pq
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io.pyarrow import (
+    DataFileStatistics,
+    MetricModeTypes,
+    MetricsMode,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
@@ -33,6 +36,7 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.table.update.snapshot import _OverwriteFiles
 from pyiceberg.typedef import EMPTY_DICT
+from pyiceberg.types import DateType, TimestampType, TimestamptzType
 
 from streamfactory.backends.iceberg.catalogs import TableCatalog
 from streamfactory.backends.iceberg.checks import check_version
@@ -84,6 +88,7 @@ _FORM: Final = Names(
     TableProperties.PARQUET_COMPRESSION_LEVEL,
     TableProperties.PARQUET_ROW_GROUP_LIMIT,
 )
+_TIMES: Final = (DateType, TimestampType, TimestamptzType)
 _KEPT: Final = 64
 """Footers of data files."""
 
@@ -258,12 +263,8 @@ class WritableIcebergTable(WritableTable):
 
     def _described(self, file: DataFile, table: Table) -> IcebergFile:
         """A data file as a manifest has it, with the statistics of its columns."""
-        schema, properties = table.schema(), table.properties
-        found = data_file_statistics_from_parquet_metadata(
-            parquet_metadata=self._footer(file.path),
-            stats_columns=compute_statistics_plan(schema, properties),
-            parquet_column_mapping=parquet_path_to_id_mapping(schema),
-        )
+        schema = table.schema()
+        found = _statistics(self._footer(file.path), schema, table.properties)
         return IcebergFile.from_args(
             content=DataFileContent.DATA,
             file_path=f"{table.location().rstrip('/')}/{_FOLDER}/{file.path}",
@@ -292,6 +293,25 @@ class WritableIcebergTable(WritableTable):
                 place = f"{plain_location(location)}/{_FOLDER}"
                 self._storage = location, table_storage(self._config, place)
             return self._storage[1]
+
+
+def _statistics(
+    footer: pq.FileMetaData, schema: Schema, properties: dict[str, str]
+) -> DataFileStatistics:
+    """Statistics of a file: of days and times outside of Python's years only counts."""
+    plan = compute_statistics_plan(schema, properties)
+    names = parquet_path_to_id_mapping(schema)
+    try:
+        return data_file_statistics_from_parquet_metadata(footer, plan, names)
+    except OverflowError:
+        counts = MetricsMode(MetricModeTypes.COUNTS)
+        plan = {
+            number: replace(one, mode=counts)
+            if isinstance(one.iceberg_type, _TIMES)
+            else one
+            for number, one in plan.items()
+        }
+        return data_file_statistics_from_parquet_metadata(footer, plan, names)
 
 
 def _committed(transaction: Transaction) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, final
 
 import pyarrow as pa
 
+from streamfactory.conversion.required import fill_required
 from streamfactory.engines.search.columns import json_text
 from streamfactory.spi import Unsupported
 from streamfactory.spi.causes import first_line
@@ -77,7 +78,7 @@ class RowWriter(Closing):
             ]
             rows = pa.RecordBatch.from_arrays(columns, rows.schema.names)
         try:
-            self._writer.write_batch(rows)
+            self._writer.write_batch(fill_required(rows))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise _unsupported(self._format, error) from error
 

@@ -118,6 +118,26 @@ def test_a_position_that_was_rolled_back_does_not_drop_later_epochs(
     assert lake.ids() == [0, 1, 2]
 
 
+def test_days_and_times_outside_of_the_years_of_python_are_written(
+    lake: IcebergLake, sink: Sink
+) -> None:
+    ends = pa.array([2**63 - 1, -(2**63) + 1, 0])
+    columns = {
+        "id": pa.array([1, 2, 3]),
+        "t": ends.view(pa.timestamp("us")),
+        "z": ends.view(pa.timestamp("us", tz="UTC")),
+        "d": pa.array([2**31 - 1, -(2**31), 0], pa.int32()).view(pa.date32()),
+    }
+    sink.put(pa.table(columns))
+    with streamfactory.open(lake.config) as stream:
+        found = stream.to_reader().read_all()
+    for name, column in columns.items():
+        assert found[name].combine_chunks().equals(column)
+    with lake.table() as table:  # other columns have bounds
+        assert len(list(table.scan(row_filter="id > 2").plan_files())) == 1
+        assert not list(table.scan(row_filter="id > 3").plan_files())
+
+
 def test_queries_skip_files_by_the_bounds_of_their_columns(
     lake: IcebergLake, sink: Sink
 ) -> None:

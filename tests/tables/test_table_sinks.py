@@ -318,6 +318,22 @@ def test_required_fields_may_be_null_where_their_struct_is(
     ]
 
 
+def test_required_fields_may_be_null_where_a_struct_in_a_list_or_map_is(
+    lake: Lake, sink: Sink
+) -> None:
+    inner = pa.struct([pa.field("y", pa.int64(), nullable=False)])
+    values = pa.concat_arrays([pa.nulls(1, inner), pa.array([{"y": 1}], inner)])
+    columns = {
+        "l": pa.ListArray.from_arrays([0, 2], values),
+        "m": pa.MapArray.from_arrays([0, 2], ["a", "b"], values),
+    }
+    sink.put(pa.table({"id": [1], **columns}))
+    with streamfactory.open(lake.config, follow=False) as stream:
+        found = stream.to_reader().read_all()
+    for name, column in columns.items():
+        assert found[name].to_pylist() == column.to_pylist()
+
+
 # --- everything that writes -----------------------------------------------------------
 
 
