@@ -114,7 +114,6 @@ def test_no_error_of_a_look_up_or_a_job_shows_a_secret(
         "stream.kafka.connection.timeout.millis": "500",
         "retry.max.attempts": "1",
         "stream.kafka.consumer.prop.sasl.password": "${env:PLANTED}",
-        "stream.kafka.connection.timeout.millis": "100",
     }
     body = {"name": "safe", "properties": kafka}
     (world.catalogue / "safe.json").write_text(json.dumps(body))
