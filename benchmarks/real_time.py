@@ -4,10 +4,11 @@
 
 A broker is started here. Each message has the time at which it was sent; a consumer
 that reads committed rows notes when it comes out, so that a latency is message in to
-message out. Messages are sent at a steady rate to two partitions. Each round is so many
-seconds of one run; the first one, in which Java compiles, is not counted. Real time
-requires PySpark 4.2, of which version Spark's Kafka connector is that the tests have;
-with another one it is left out, and the reason is on standard error. Nothing is gated.
+message out. Messages are sent at a steady rate to two partitions. Each round is so
+many seconds of one run; the first one, in which Java compiles, is not counted. Real
+time requires PySpark 4.2, of which version Spark's Kafka connector is that the tests
+have; with another one it is left out, and the reason is on standard error. Nothing is
+gated.
 """
 
 from __future__ import annotations
