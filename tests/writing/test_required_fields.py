@@ -81,7 +81,10 @@ def test_exports_have_them(rows: pa.RecordBatch, tmp_path: Path) -> None:
     with streamfactory.open_sink(stream) as sink:
         sink.put(rows)
     streamfactory.export(stream, tmp_path / "out.parquet")
-    assert parquet.read_table(tmp_path / "out.parquet")["c"].to_pylist() == rows["c"].to_pylist()
+    assert (
+        parquet.read_table(tmp_path / "out.parquet")["c"].to_pylist()
+        == rows["c"].to_pylist()
+    )
     found = BytesIO()
     with RowWriter("parquet", found, rows.schema) as writer:
         writer.write(rows)
