@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from streamfactory.arrowlog.disk.objectclient import not_authorized
+from streamfactory.arrowlog.disk.storage import remedy_of
 from streamfactory.spi import (
     ConnectionFailed,
     ErrorTable,
@@ -71,7 +72,10 @@ def store_failure(error: BaseException, place: str) -> StreamError | None:
         return None
     reason = re.sub(r"\?\S*", "", " ".join(str(error).split()))
     what = f"{place!r} cannot be read: {reason[:_MOST]}"
-    return not_authorized(what) if kind is NotAuthorized else kind(what)
+    remedy = remedy_of(error)  # of this machine: stores have no number of an error
+    if kind is NotAuthorized and remedy is None:
+        return not_authorized(what)
+    return kind(what, remedy=remedy)
 
 
 def failure_kind(error: BaseException) -> type[StreamError] | None:

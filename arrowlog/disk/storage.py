@@ -185,6 +185,9 @@ _REMEDIES: Final = {
     errno.ENOSPC: "free some space; nothing was committed",
     errno.EDQUOT: "free some space; nothing was committed",
     errno.EROFS: "make the file system writable",
+    errno.EIO: "check the disk, and that it is mounted; then try again",
+    errno.EMFILE: "raise the limit of open files of this process (ulimit -n)",
+    errno.ENFILE: "raise the limit of open files of this machine (fs.file-max)",
     errno.EACCES: _PERMISSION,
     errno.EPERM: _PERMISSION,
 }
@@ -201,4 +204,10 @@ def failed(place: object, error: OSError) -> StorageFailed:
     if isinstance(error, StorageFailed):
         return error
     reason = error.strerror or str(error)
-    return StorageFailed(f"{place}: {reason}", remedy=_REMEDIES.get(error.errno or 0))
+    return StorageFailed(f"{place}: {reason}", remedy=remedy_of(error))
+
+
+def remedy_of(error: BaseException) -> str | None:
+    """The remedy for an error of the file system, if there is one."""
+    number = error.errno if isinstance(error, OSError) else None
+    return _REMEDIES.get(number or 0)

@@ -31,7 +31,7 @@ def streamfactory_backend() -> Backend:
         topic_admin=import_later(f"{__name__}.topics", "IcebergTopicAdmin"),
         options=OPTIONS,
         client_namespaces=frozenset({"catalog"}),
-        translate=import_later(f"{__name__}.errors", "TRANSLATION"),
+        translate=import_later(f"{__name__}.errors", "translate"),
         check_options=check_options,
         markers=(table_folder("iceberg"),),
     )

@@ -17,17 +17,23 @@ from pyiceberg.exceptions import (
     ValidationError,
 )
 from requests import ConnectionError as RequestFailed
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DatabaseError, OperationalError
 
 from streamfactory.spi import (
     ConnectionFailed,
     FormatRefused,
     NotAuthorized,
+    StorageFailed,
+    StreamError,
     TopicNotFound,
 )
 from streamfactory.tables import error_table
 
-TRANSLATION: Final = error_table(
+_DATABASE: Final = (
+    "check the database of the catalog, catalog.db in stream.iceberg.warehouse or what "
+    "stream.iceberg.catalog.prop.uri names, and that this user can write it"
+)
+_TABLE: Final = error_table(
     {
         ValidationError: FormatRefused,
         NoSuchTableError: TopicNotFound,
@@ -44,7 +50,6 @@ TRANSLATION: Final = error_table(
         **dict.fromkeys(
             (
                 CommitStateUnknownException,
-                OperationalError,
                 RequestFailed,
                 ServerError,
                 ServiceUnavailableError,
@@ -54,3 +59,13 @@ TRANSLATION: Final = error_table(
         ),
     }
 )
+
+
+def translate(error: BaseException) -> StreamError | None:
+    """The error for an exception of the catalog or of its database; None if unknown."""
+    if not isinstance(error, DatabaseError):
+        return _TABLE(error)
+    # Its own text has the statement and a link to the library's documentation.
+    msg = f"the database of the catalog cannot be used: {error.orig}"
+    kind = ConnectionFailed if isinstance(error, OperationalError) else StorageFailed
+    return kind(msg, remedy=_DATABASE)

@@ -77,6 +77,35 @@ def test_a_save_that_fails_is_an_error_and_leaves_the_old_or_the_new(
     assert not list((tmp_path / "kept" / "g").glob(".*"))
 
 
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [
+        (errno.EIO, "check the disk"),
+        (errno.EACCES, "give this user the permission"),
+        (errno.EMFILE, "raise the limit of open files"),
+        (errno.ENOTDIR, "check the path"),
+    ],
+)
+@pytest.mark.parametrize("call", ["listdir", "open"])
+def test_a_checkpoint_that_the_system_does_not_read_is_not_to_be_reset(
+    code: int, remedy: str, call: str, tmp_path: Path
+) -> None:
+    store = FileCheckpointStore(tmp_path)
+    store.save("g", "i", at(1))
+
+    def failing(*_: Any, **__: Any) -> Any:
+        raise OSError(code, os.strerror(code))
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, call, failing)
+        with pytest.raises(PositionRefused) as caught:
+            store.load("g")
+    assert caught.value.remedy is not None
+    assert caught.value.remedy.startswith(remedy)
+    assert "reset" not in str(caught.value)
+    assert offsets(store) == [1]
+
+
 def test_a_failed_removal_of_what_was_not_saved_hides_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,12 @@ import pyarrow as pa
 import pytest
 
 import streamfactory
-from streamfactory.spi import ConfigError, FormatRefused
+from streamfactory.spi import (
+    ConfigError,
+    ConnectionFailed,
+    FormatRefused,
+    StorageFailed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,3 +156,29 @@ def test_compressed_metadata_is_refused(lake: dict[str, str]) -> None:
     packed.write_bytes(b"\x1f\x8b")
     row(lake, "update iceberg_tables set metadata_location = ?", f"file://{packed}")
     refused(lake, "is compressed")
+
+
+def test_a_damaged_database_of_the_catalog_is_named(lake: dict[str, str]) -> None:
+    database = Path(lake["stream.iceberg.warehouse"]) / "catalog.db"
+    content = database.read_bytes()
+    page = int.from_bytes(content[16:18])
+    database.write_bytes(content[:page] + bytes(len(content) - page))
+    for use in (read, write):
+        with pytest.raises(StorageFailed, match="malformed") as caught:
+            use(lake)
+        assert "the database of the catalog cannot be used" in caught.value.what
+        assert "catalog.db in stream.iceberg.warehouse" in str(caught.value.remedy)
+    database.write_bytes(content)
+    assert read(lake) == [1]
+
+
+def test_a_database_of_the_catalog_that_cannot_be_opened_is_named(
+    lake: dict[str, str],
+) -> None:
+    database = Path(lake["stream.iceberg.warehouse"]) / "catalog.db"
+    database.rename(database.with_suffix(".kept"))
+    database.mkdir()
+    with pytest.raises(ConnectionFailed, match="unable to open") as caught:
+        read(lake | {"retry.max.attempts": "1"})
+    assert "catalog.db in stream.iceberg.warehouse" in str(caught.value.remedy)
+    assert "sqlalche.me" not in str(caught.value)

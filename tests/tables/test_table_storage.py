@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from typing import TYPE_CHECKING
 
@@ -231,3 +232,19 @@ def test_failures_of_the_storage_are_told_from_damage(
     found = store_failure(error, "lake/t/x.parquet")
     assert type(found) is (kind or type(None))
     assert found is None or "lake/t/x.parquet" in found.what
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (PermissionError(errno.EACCES, "Permission denied"), "give this user the"),
+        (OSError(errno.EIO, "Input/output error"), "check the disk"),
+        (OSError("When reading: AWS Error ACCESS_DENIED"), "check storage.access.key"),
+    ],
+)
+def test_the_remedy_is_that_of_the_disk_or_of_the_store(
+    error: OSError, remedy: str
+) -> None:
+    found = store_failure(error, "t/x.parquet")
+    assert found is not None
+    assert str(found.remedy).startswith(remedy)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from streamfactory.arrowlog.disk.folders import Folders, Modes
+from streamfactory.arrowlog.disk.storage import remedy_of
 from streamfactory.spi import (
     Checkpoint,
     CheckpointFailed,
@@ -74,8 +75,8 @@ class FileCheckpointStore(CheckpointStore):
         except FileNotFoundError:
             return {}
         except OSError as error:
-            msg = f"the checkpoints in {folder} cannot be read: {_why(error)}"
-            raise PositionRefused(msg) from error
+            msg = f"the checkpoints in {folder}"
+            raise _unreadable(msg, error) from error
         # Files with a leading dot are incomplete checkpoints that a crash left.
         found = [n for n in names if n.endswith(_SUFFIX) and not n.startswith(".")]
         contents = {n.removesuffix(_SUFFIX): _content(folder / n) for n in found}
@@ -96,8 +97,8 @@ class FileCheckpointStore(CheckpointStore):
         except FileNotFoundError:
             return []
         except OSError as error:
-            msg = f"the checkpoints in {self._folder} cannot be read: {_why(error)}"
-            raise PositionRefused(msg, remedy="check the path") from error
+            msg = f"the checkpoints in {self._folder}"
+            raise _unreadable(msg, error) from error
 
     def save(self, group: str, instance: str, checkpoint: Checkpoint) -> None:
         """Replace an instance's checkpoint.
@@ -273,9 +274,16 @@ def _content(path: Path) -> bytes:
     except CorruptData as error:
         why = error.what
     except OSError as error:
-        why = _why(error)
+        msg = f"the checkpoint {path}"
+        raise _unreadable(msg, error) from error
     msg = f"the checkpoint {path} cannot be read: {why}"
     raise PositionRefused(msg)
+
+
+def _unreadable(what: str, error: OSError) -> PositionRefused:
+    # Not the usual remedy: what a disk or a permission keeps away may be intact.
+    remedy = remedy_of(error) or "check the path"
+    return PositionRefused(f"{what} cannot be read: {_why(error)}", remedy=remedy)
 
 
 def _parsed(path: Path, content: bytes) -> Checkpoint:
