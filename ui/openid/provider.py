@@ -234,7 +234,7 @@ class OpenIdProvider:
             found = self._decoded(token)
             rules = jwt.JWTClaimsRegistry(now, SKEW, **required)
             rules.validate(found.claims)
-        except (JoseError, ValueError, TypeError, KeyError, RecursionError) as error:
+        except (JoseError, ValueError, TypeError, KeyError) as error:
             msg = f"the {kind} token is refused: {str(error)[:200]}"
             raise SignInRefused(msg) from None
         given = str(found.header.get("typ", "JWT")).lower()
