@@ -60,7 +60,7 @@ def test_every_column_of_a_message_arrives(
     headers = [("kind", b"click"), ("kind", b"again"), ("none", None)]
     topics.send(topic, [b"v"], key=b"k", headers=headers, timestamp=1_700_000_000_123)
     with reading(properties) as reader:
-        [batch] = drain(reader, end=1)
+        [batch] = [b for b in drain(reader, end=1) if b.num_rows]
     assert batch.rows.schema == envelope_schema()
     assert batch.rows.to_pylist() == [
         {
@@ -101,7 +101,7 @@ def test_log_append_time_reports_its_type(topics: Topics) -> None:
     before = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=5)
     topics.send(name, [b"v"], timestamp=1_700_000_000_000)
     with reading(stream_of(topics.bootstrap, name)) as reader:
-        [batch] = drain(reader, end=1)
+        [batch] = [b for b in drain(reader, end=1) if b.num_rows]
     assert batch.rows.column("timestampType").to_pylist() == [1]
     assert batch.rows.column("timestamp").to_pylist()[0] > before
 
