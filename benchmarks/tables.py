@@ -32,6 +32,7 @@ from benchmarks.measuring.mapped import MappedFiles, write_mapped
 from benchmarks.measuring.on_spark import session
 
 import streamfactory
+from streamfactory.spark import scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -76,7 +77,7 @@ def figures(arguments: argparse.Namespace) -> Iterator[Figure]:
         spark = session()
         spark.dataSource.register(MappedFiles)
         for kind in FORMATS:
-            yield snapshot(spark, kind, arguments.rounds, arguments.rows)
+            yield from snapshot(spark, kind, arguments.rounds, arguments.rows)
         spark.stop()
     if "commit" in arguments.only:
         for kind in FORMATS:
@@ -110,11 +111,14 @@ def properties(kind: str, path: Path) -> dict[str, str]:
 # --- a snapshot on Spark --------------------------------------------------------
 
 
-def snapshot(spark: SparkSession, kind: str, rounds: int, rows: int) -> Figure:
+def snapshot(
+    spark: SparkSession, kind: str, rounds: int, rows: int
+) -> Iterator[Figure]:
     """Reading and aggregating all columns, against Spark's Parquet reader.
 
-    Both sides read the columns of the table. A Python data source cannot leave out
-    columns that a query does not use: the change columns are measured beside.
+    All sides read the columns of the table. A Python data source cannot leave out
+    columns that a query does not use: the change columns are measured beside. `scan`
+    plans the files and has Spark's Parquet reader read them.
     """
     with tempfile.TemporaryDirectory() as name:
         path = Path(name, "table")
@@ -139,11 +143,15 @@ def snapshot(spark: SparkSession, kind: str, rounds: int, rows: int) -> Figure:
             return read.selectExpr(*AGGREGATE).collect()
 
         same = {f"stream.{kind}.change.columns": "false"}
-        assert ours() == theirs() == ceiling()
+
+        def scanned() -> object:
+            return scan({**options, **same}).selectExpr(*AGGREGATE).collect()
+
+        assert ours() == theirs() == ceiling() == scanned()
         sides = {"ours": lambda: ours(**same), "theirs": theirs, "more": ours}
-        took = turns(rounds, sides | {"ceiling": ceiling})
+        took = turns(rounds, sides | {"ceiling": ceiling, "scan": scanned})
     more = statistics.median(ratios(took["theirs"], took["more"]))
-    return figure(
+    yield figure(
         f"{kind}: snapshot of {rows} rows, of Parquet's",
         ratios(took["theirs"], took["ours"]),
         "x",
@@ -153,6 +161,14 @@ def snapshot(spark: SparkSession, kind: str, rounds: int, rows: int) -> Figure:
             "seconds": statistics.median(took["ours"]),
         },
         ceiling=ratios(took["theirs"], took["ceiling"]),
+        again=itself(took),
+    )
+    yield figure(
+        f"{kind}: scan of {rows} rows, of Parquet's",
+        ratios(took["theirs"], took["scan"]),
+        "x",
+        ">= 0.9",
+        {"seconds": statistics.median(took["scan"])},
         again=itself(took),
     )
 
