@@ -25,7 +25,7 @@ from streamfactory.spi import ConfigError, ConnectionFailed, NotAuthorized, Stre
 from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from streamfactory.wiring.serving.process import ServerProcess
@@ -288,6 +288,18 @@ def test_server_that_closes_each_connection_does_not_refuse_the_certificate(
             read(properties | prefixed(given))
 
 
+def test_a_server_that_ends_each_connection_unread_refuses_no_certificate() -> None:
+    """The end arrives before the client has sent anything, or while it does."""
+
+    def end(one: socket.socket) -> None:
+        one.shutdown(socket.SHUT_WR)
+        one.recv(1)
+
+    with closing_peer(None, end) as given:
+        location = given["stream.flight.location"]
+        assert not refuses_certificate(location, "Socket closed", None)
+
+
 def test_a_certificate_that_was_removed_since_is_not_what_the_server_refuses() -> None:
     with closing_peer(None) as given:
         location = given["stream.flight.location"]
@@ -307,7 +319,10 @@ def server_context(folder: Path, version: str) -> ssl.SSLContext:
 
 
 @contextmanager
-def closing_peer(context: ssl.SSLContext | None) -> Iterator[dict[str, str]]:
+def closing_peer(
+    context: ssl.SSLContext | None,
+    answer: Callable[[socket.socket], None] = lambda _: None,
+) -> Iterator[dict[str, str]]:
     """A server that closes each connection, after the handshake where it has TLS."""
 
     def run() -> None:
@@ -319,17 +334,21 @@ def closing_peer(context: ssl.SSLContext | None) -> Iterator[dict[str, str]]:
             with one, suppress(OSError):
                 if context is not None:
                     context.wrap_socket(one, server_side=True).close()
+                answer(one)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=run)
         thread.start()
-        yield {
-            "streamType": "flight",
-            "stream.flight.location": f"grpc+tls://127.0.0.1:{listener.getsockname()[1]}",
-            "stream.flight.topic.name": "clicks",
-        }
-        listener.shutdown(socket.SHUT_RDWR)
-    thread.join()
+        port = listener.getsockname()[1]
+        try:
+            yield {
+                "streamType": "flight",
+                "stream.flight.location": f"grpc+tls://127.0.0.1:{port}",
+                "stream.flight.topic.name": "clicks",
+            }
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
 
 
 def test_more_calls_than_allowed_are_refused(tmp_path: Path) -> None:

@@ -61,12 +61,17 @@ def _is_refused(location: str, context: ssl.SSLContext) -> bool:
     try:
         with (
             socket.create_connection((address.hostname, address.port), _SECONDS) as one,
-            context.wrap_socket(one, server_hostname=address.hostname),
+            context.wrap_socket(
+                one, server_hostname=address.hostname, do_handshake_on_connect=False
+            ) as secured,
         ):
-            return False
-    except ssl.SSLEOFError:
-        return True
+            try:
+                secured.do_handshake()
+            except ssl.SSLEOFError:
+                # A server that has not answered closes whatever the certificate is.
+                return secured.cipher() is not None
     except ssl.SSLError as error:
         return _ALERTS.search(error.reason or "") is not None
     except OSError:
         return False
+    return False
