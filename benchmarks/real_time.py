@@ -2,12 +2,13 @@
 
     python benchmarks/real_time.py [--json] [--rounds N] [--seconds N]
 
-A broker is started here. Each message has the time at which it was sent, and a consumer
-that reads committed rows records when it receives it: the latency is the difference.
-Messages are sent at a steady rate to two partitions. Each round takes so many seconds;
-the first one, in which Java compiles, is not counted. Real time requires PySpark 4.2,
-the version of the Kafka connector that the tests install; with another one it is left
-out, and the reason is printed on standard error. Nothing is gated.
+A broker is started here. Each message has the time at which it was sent; a consumer
+that reads committed rows notes when it comes out, so that a latency is message in to
+message out. Messages are sent at a steady rate to two partitions. Each round is so
+many seconds of one run; the first one, in which Java compiles, is not counted. Real
+time requires PySpark 4.2, of which version Spark's Kafka connector is that the tests
+have; with another one it is left out, and the reason is on standard error. Nothing is
+gated.
 """
 
 from __future__ import annotations
