@@ -62,9 +62,28 @@ def _filled(column: pa.Array) -> pa.Array:
 
 def _field_filled(values: pa.Array, field: pa.Field) -> pa.Array:
     values = _filled(values)
-    view = field.type in (pa.string_view(), pa.binary_view())
-    if field.nullable or not values.null_count or view:  # no function fills views
+    if field.nullable or not values.null_count:
         return values
-    # Arrow's builders give the fields of null an empty value.
-    empty = pa.array([None], pa.struct([field])).field(0)[0]
-    return pc.coalesce(values, empty)
+    return _without_nulls(values)
+
+
+def _without_nulls(values: pa.Array) -> pa.Array:
+    """Values whose nulls are any value: what Parquet has below a null is no value."""
+    kind = values.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, _without_nulls(values.storage))
+    if pa.types.is_dictionary(kind):
+        indices = _without_nulls(values.indices)
+        return pa.DictionaryArray.from_arrays(
+            indices, values.dictionary, ordered=kind.ordered, safe=False
+        )
+    if pa.types.is_struct(kind):
+        parts = [values.field(n) for n in range(kind.num_fields)]
+        return pa.Array.from_buffers(kind, len(values), [None], 0, children=parts)
+    if pa.types.is_nested(kind):  # null lists may have elements: they are left out
+        # Arrow's builders give the fields of null an empty value.
+        empty = pa.array([None], pa.struct([pa.field("", kind, nullable=False)]))
+        return pc.coalesce(values, empty.field(0)[0])
+    # No function fills views, and of narrow decimals it makes others.
+    buffers = [None, *values.buffers()[1:]]
+    return pa.Array.from_buffers(kind, len(values), buffers, 0, values.offset)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from streamfactory.conversion.leaves import family
 from streamfactory.spi import SchemaMismatch
 from streamfactory.spi.ddl import type_text
 
@@ -81,19 +82,38 @@ def lacks_type(format: str, path: str, kind: pa.DataType) -> SchemaMismatch:
         path: Of the column, with dots.
         kind: Its type.
     """
-    types, cast = pa.types, "string"
-    if types.is_timestamp(kind):
-        cast = "timestamp" if kind.tz else "timestamp_ntz"
-    elif types.is_unsigned_integer(kind):
-        cast = {8: "int", 16: "int", 32: "bigint"}.get(kind.bit_width, "decimal(20,0)")
-    elif types.is_float16(kind):
-        cast = "float"
-    elif types.is_fixed_size_binary(kind):
-        cast = "binary"
-    elif types.is_fixed_size_list(kind):
-        cast = "array<...>"
-    elif types.is_time(kind) or types.is_duration(kind):
-        cast = "bigint"
+    remedy = "declare it with the option schema, or cast it, to"
+    cast = _declarable(kind)
+    if cast is None:  # no value is converted
+        times = pa.types.is_time(kind) or pa.types.is_duration(kind)
+        remedy, cast = "cast it to", "bigint" if times else "string"
     what = f"column {path!r} is {type_text(kind)}, which {format} does not have"
-    remedy = f"declare it with the option schema, or cast it, to {cast}"
-    return SchemaMismatch(what, remedy=remedy)
+    return SchemaMismatch(what, remedy=f"{remedy} {cast}")
+
+
+def _declarable(kind: pa.DataType) -> str | None:
+    """The declared type to which values of a type are converted; None if there is none.
+
+    Args:
+        kind: A type that tables do not have.
+    """
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    types, found = pa.types, None
+    if types.is_timestamp(kind):
+        found = "timestamp" if kind.tz else "timestamp_ntz"
+    elif types.is_unsigned_integer(kind):
+        by_width = {8: "int", 16: "int", 32: "bigint"}
+        found = by_width.get(kind.bit_width, "decimal(20,0)")
+    elif hasattr(kind, "value_field"):  # a list of another kind
+        found = "array<...>"
+    else:
+        by_family = {
+            "integer": "int",
+            "floating": "float",
+            "text": "string",
+            "bytes": "binary",
+            "date": "date",
+        }
+        found = by_family.get(family(kind))
+    return found

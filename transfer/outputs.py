@@ -253,7 +253,10 @@ class Output:
         """
         if not rows.num_rows:
             return
-        self._gathered.append(fill_required(rows))
+        if self._outputs.format == "parquet":
+            with self._writing():
+                rows = fill_required(rows)
+        self._gathered.append(rows)
         self._rows += rows.num_rows
         self._bytes += rows.nbytes
         if self._bytes >= self._most_bytes:

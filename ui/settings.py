@@ -240,7 +240,7 @@ def _oidc_problems(config: StreamConfig) -> Iterator[Problem]:
         what = f"does not end in {_CALLBACK}"
         yield config.problem("oidc.redirect.url", what, "add the path")
     if "openid" not in config["oidc.scopes"]:
-        what = "requires the setting openid, which names the users"
+        what = "lacks the scope openid, with which the provider names the user"
         yield config.problem("oidc.scopes", what, "add openid")
 
 

@@ -378,9 +378,11 @@ def _is_kept(field: pa.Field) -> bool:
     try:
         pq.ParquetWriter(sink, schema).close()
         found = pq.read_schema(pa.BufferReader(sink.getvalue()))
-        # pyarrow before 26 neither writes nor reads nulls of these.
-        for kind in filter(pa.types.is_fixed_size_list, inner):
-            _write_and_read(pa.table({"": pa.nulls(1, kind)}))
+        if any(map(pa.types.is_fixed_size_list, inner)):
+            # pyarrow before 26 neither writes nor reads nulls of these, and 26 does not
+            # read a required one that is below a null.
+            for kind in _null_types(field):
+                _write_and_read(pa.record_batch({"": pa.nulls(1, kind)}))
     except (pa.ArrowException, OSError, ValueError):
         return False
     leaves = leaves_of(schema)
@@ -388,10 +390,19 @@ def _is_kept(field: pa.Field) -> bool:
     return countable and bool(found.equals(schema))
 
 
-def _write_and_read(rows: pa.Table) -> None:
+def _write_and_read(rows: pa.RecordBatch) -> None:
     sink = pa.BufferOutputStream()
-    pq.write_table(rows, sink)
+    pq.write_table(pa.table(fill_required(rows)), sink)
     pq.read_table(pa.BufferReader(sink.getvalue()))
+
+
+def _null_types(field: pa.Field) -> Iterator[pa.DataType]:
+    """Types of which a column may have nulls, at every depth."""
+    kind = storage(field.type)
+    if field.nullable:
+        yield kind
+    for index in range(kind.num_fields):
+        yield from _null_types(kind.field(index))
 
 
 def _all_types(kind: pa.DataType) -> Iterator[pa.DataType]:

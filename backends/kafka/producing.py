@@ -211,6 +211,7 @@ class TransactionalProducer:
                 for topic in self._topics:
                     with suppress(KafkaException):  # messages state the reason
                         self._producer.list_topics(topic, timeout=_slice(deadline))
+                    self._check(deadline)
         self._check(deadline)
 
     def _send(

@@ -131,6 +131,19 @@ def test_types_that_would_change_are_refused_when_the_topic_is_created(
     assert read(log).column(0).equals(column)
 
 
+@stores_fixed_lists
+def test_required_lists_of_fixed_size_are_refused_below_what_may_be_null(
+    store_factory: Stores,
+) -> None:
+    # pyarrow 26 writes them, and does not read them.
+    inner = pa.struct([pa.field("x", pa.list_(pa.int8(), 2), nullable=False)])
+    store = store_factory(segment_format="parquet")
+    store.create("t", pa.schema([pa.field("c", inner, nullable=False)]))
+    for number, kind in enumerate([inner, pa.list_(inner), pa.struct([("s", inner)])]):
+        with pytest.raises(SchemaMismatch, match="'c' has the type"):
+            store.create(f"t{number}", pa.schema({"c": kind}))
+
+
 def test_rows_that_pyarrow_does_not_write_are_refused_with_the_remedy(
     store_factory: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -166,7 +166,7 @@ def test_a_second_member_does_not_get_the_history_of_a_group_at_latest(
     for number in range(2):
         topics.send(topic, [b"early"] * 3, partition=number)
     given = options(topics, topic, "group", startingOffsets="latest")
-    # So that the first member learns soon of the second one.
+    # The first member finds out about a rebalance in the answer to a heartbeat.
     given["stream.kafka.consumer.prop.heartbeat.interval.ms"] = "200"
     with streamfactory.open(given) as first:
         deadline = time.monotonic() + PATIENCE

@@ -739,7 +739,7 @@ WRONG: Final = [
         {"oidc_api_audience": "pages", "oidc_client_id": "pages"},
         "ID tokens would be accepted as access tokens",
     ),
-    ({"oidc_scopes": "profile"}, "requires the setting openid"),
+    ({"oidc_scopes": "profile"}, "lacks the scope openid"),
 ]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from tests.everytype import EVERY_TYPE
 
 import streamfactory
 from streamfactory.conversion.required import fill_required
@@ -57,6 +58,33 @@ def test_rows_whose_fields_are_filled_are_the_same_rows(rows: pa.RecordBatch) ->
     parquet.write_table(pa.table(filled), BytesIO())
 
 
+TYPED = sorted({*EVERY_TYPE} - {"null", "run_end_encoded"})
+"""Types of fields that can be required, and be null in a struct."""
+
+
+@pytest.mark.parametrize("name", TYPED)
+def test_fields_of_every_type_are_filled(name: str) -> None:
+    values = EVERY_TYPE[name]
+    for _ in range(2):
+        field = pa.field("x", values.type, nullable=False)
+        mask = values.is_null()
+        values = pa.StructArray.from_arrays([values], fields=[field], mask=mask)
+    filled = fill_required(pa.record_batch([values], names=["c"]))
+    filled.validate()
+    assert filled["c"].type == values.type
+    assert filled["c"].is_null().equals(values.is_null())
+    inner = filled["c"].field(0).field(0)
+    if pa.types.is_dictionary(inner.type):
+        inner = inner.indices
+    assert inner.null_count == 0
+    refusal = ""
+    try:
+        parquet.write_table(pa.table(filled), BytesIO())
+    except (pa.ArrowException, OSError) as error:
+        refusal = str(error)  # Parquet lacks the type
+    assert "non-nullable" not in refusal
+
+
 def test_segments_of_parquet_have_them(rows: pa.RecordBatch, tmp_path: Path) -> None:
     stream = {
         "streamType": "file",
@@ -87,3 +115,24 @@ def test_exports_have_them(rows: pa.RecordBatch, tmp_path: Path) -> None:
     with RowWriter("parquet", found, rows.schema) as writer:
         writer.write(rows)
     assert parquet.read_table(found).to_pylist() == rows.to_pylist()
+
+
+@pytest.mark.parametrize("name", ["uuid", "decimal32(5, 2)"])
+def test_exports_have_fields_of_types_without_functions(
+    name: str, tmp_path: Path
+) -> None:
+    values = EVERY_TYPE[name]
+    field = pa.field("x", values.type, nullable=False)
+    column = pa.StructArray.from_arrays([values], fields=[field], mask=values.is_null())
+    rows = pa.record_batch([column], names=["c"])
+    stream = {
+        "streamType": "file",
+        "stream.file.path": str(tmp_path / "log"),
+        "stream.file.topic.name": "t",
+        "stream.file.segment.format": "parquet",
+    }
+    with streamfactory.open_sink(stream) as sink:
+        sink.put(rows)
+    streamfactory.export(stream, tmp_path / "out.parquet")
+    exported = parquet.read_table(tmp_path / "out.parquet")["c"]
+    assert exported.to_pylist() == column.to_pylist()
