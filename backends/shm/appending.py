@@ -25,8 +25,8 @@ from streamfactory.backends.shm.layout import (
 )
 from streamfactory.backends.shm.leases import held_by_all
 from streamfactory.backends.shm.messages import RowEncoder
-from streamfactory.backends.shm.staging import StagedRows
-from streamfactory.spi import MessageTooLarge, StreamTimeout
+from streamfactory.backends.shm.staging import StagedRows, too_large
+from streamfactory.spi import StreamTimeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -160,7 +160,7 @@ class Appender:
                 writes.append((partition, record, messages))
                 head, base = at + length, base + count
             if head - part.head > self._control.capacity:
-                raise self._too_large(partition, head - part.head)
+                raise too_large(partition, head - part.head, self._control.capacity)
             parts[partition] = part._replace(latest=base, head=head)
             if replace_all:
                 parts[partition] = parts[partition]._replace(tail=part.head)
@@ -177,15 +177,6 @@ class Appender:
             step = -(-batch.num_rows // many)
             found += [batch.slice(at, step) for at in range(0, batch.num_rows, step)]
         return found
-
-    def _too_large(self, partition: int, size: int) -> MessageTooLarge:
-        capacity = self._control.capacity
-        msg = (
-            f"the rows of an epoch for partition {partition} take {size} bytes of its "
-        )
-        msg += f"ring, which has {capacity}"
-        remedy = "write smaller epochs, or create the topic with a larger capacity"
-        return MessageTooLarge(msg, remedy=remedy)
 
     # --- room -------------------------------------------------------------------------
 

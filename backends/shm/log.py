@@ -21,7 +21,13 @@ from streamfactory.arrowlog.values import LogSlice, PartitionBounds
 from streamfactory.arrowlog.writers import idle_writers
 from streamfactory.backends.shm.appending import Appender
 from streamfactory.backends.shm.control import Control
-from streamfactory.backends.shm.layout import BLOCKS, READING, Damaged, Part
+from streamfactory.backends.shm.layout import (
+    BLOCKS,
+    LEASE_ENTRIES,
+    READING,
+    Damaged,
+    Part,
+)
 from streamfactory.backends.shm.leases import dead_leases, held_by_all
 from streamfactory.backends.shm.left import left_folders, remove_left
 from streamfactory.backends.shm.locking import WriterLock
@@ -136,11 +142,21 @@ class ShmLog(Log):
 
         Returns:
             What `move_reading` and `end_reading` take.
+
+        Raises:
+            MisuseError: misuse; all leases of this process are in use. Writers would
+                not wait for the reader.
         """
         if not self.blocks:
             return None
         part = self._part(self._state(), partition)
-        return self._reader.leases.add(READING, partition, part.tail)
+        entry = self._reader.leases.add(READING, partition, part.tail)
+        if entry is None:
+            msg = f"topic {self.name!r}: partition {partition} cannot be read: this "
+            msg += f"process has {LEASE_ENTRIES} readers and batches of it in use"
+            remedy = "release batches, or read with read.mode=copy"
+            raise MisuseError(msg, remedy=remedy)
+        return entry
 
     def move_reading(self, entry: int, partition: int, start: int) -> None:
         """Say from which offset on a reader needs rows."""
@@ -197,7 +213,12 @@ class ShmLog(Log):
 
     def stage(self, attempt: str) -> ShmStage:
         return ShmStage(
-            attempt, self.validator, self.folder, self.incarnation, self.check_partition
+            attempt,
+            self.validator,
+            self.folder,
+            self.incarnation,
+            self._control.capacity,
+            self.check_partition,
         )
 
     def commit(self, epoch: Epoch) -> Committed:

@@ -11,6 +11,7 @@ import os
 import re
 import time
 import uuid
+from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -26,6 +27,7 @@ from streamfactory.backends.shm.messages import check_messages
 from streamfactory.spi import (
     BatchValidator,
     CorruptData,
+    MessageTooLarge,
     MisuseError,
     StorageFailed,
 )
@@ -53,6 +55,7 @@ class ShmStage(SoundStage):
         validator: Of the topic.
         folder: Of the topic.
         incarnation: Of the topic.
+        capacity: Bytes of each ring.
         check_partition: Refuses a partition that does not exist.
     """
 
@@ -62,20 +65,35 @@ class ShmStage(SoundStage):
         validator: BatchValidator,
         folder: Path,
         incarnation: str,
+        capacity: int,
         check_partition: Callable[[int], None],
     ) -> None:
         super().__init__(validator)
         self._attempt = attempt
         self._folder = folder
         self._incarnation = incarnation
+        self._capacity = capacity
         self._check_partition = check_partition
         self._rows: Parts = []
+        self._sizes: Counter[int] = Counter()
+        """Bytes of the rows by partition."""
 
     def append_sound(self, partition: int, rows: SoundRows) -> None:
+        """As of `SoundStage`.
+
+        Raises:
+            MessageTooLarge: permanent; the rows have no room in a ring.
+        """
         check_schema(rows.batch, self._validator.schema)
         self._check_partition(partition)
-        if rows.num_rows:
-            self._rows.append((partition, rows))  # which may be kept: see `Outgoing`
+        if not rows.num_rows:
+            return
+        size = self._sizes[partition] + pa.ipc.get_record_batch_size(rows.batch)
+        # The commit knows the bytes of the records; this bounds what is kept until it.
+        if size > 2 * self._capacity:
+            raise too_large(partition, size, self._capacity)
+        self._sizes[partition] = size
+        self._rows.append((partition, rows))  # which may be kept: see `Outgoing`
 
     def seal(self, *, carried: bool = False) -> Staged:
         rows, self._rows = self._rows, []
@@ -89,8 +107,7 @@ class ShmStage(SoundStage):
 
         if not carried:
             return Staged(self._attempt, (store(),))
-        size = sum(pa.ipc.get_record_batch_size(one.batch) for _, one in rows)
-        schema = self._validator.schema
+        size, schema = self._sizes.total(), self._validator.schema
         kept = CarriedRows(self._incarnation, schema, rows, size, store)
         return Staged(self._attempt, rows=kept)
 
@@ -234,6 +251,14 @@ class StagedRows:
         """Remove the files."""
         for path in (path for paths in self._files.values() for path in paths):
             path.unlink(missing_ok=True)
+
+
+def too_large(partition: int, size: int, capacity: int) -> MessageTooLarge:
+    """The error of rows that have no room in a ring."""
+    msg = f"the rows of an epoch for partition {partition} take {size} bytes of its "
+    msg += f"ring, which has {capacity}"
+    remedy = "write smaller epochs, or create the topic with a larger capacity"
+    return MessageTooLarge(msg, remedy=remedy)
 
 
 def sweep(folder: Path) -> int:

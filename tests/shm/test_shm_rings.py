@@ -17,13 +17,14 @@ import pytest
 import streamfactory
 from streamfactory import open_sink
 from streamfactory.arrowlog import Epoch
-from streamfactory.backends.shm.layout import PAGE, PINNED, READING
+from streamfactory.backends.shm.layout import LEASE_ENTRIES, PAGE, PINNED, READING
 from streamfactory.backends.shm.leases import Leases, dead_leases, held_by_all
 from streamfactory.backends.shm.settings import Settings
 from streamfactory.backends.shm.store import ShmLogStore
 from streamfactory.spi import (
     CorruptData,
     MessageTooLarge,
+    MisuseError,
     NotAuthorized,
     OffsetOutOfRange,
     StorageFailed,
@@ -222,6 +223,16 @@ def test_a_full_ring_gives_up_no_row_that_a_reader_still_needs(store: Any) -> No
         assert log.bounds()[0].earliest <= needed
     assert log.bounds()[0].earliest > 0
     log.end_reading(entry)
+
+
+def test_a_reader_for_which_no_writer_could_wait_is_refused(store: Any) -> None:
+    log = store(blocks=True).create("t", SCHEMA)
+    entries = [log.begin_reading(0) for _ in range(LEASE_ENTRIES)]
+    with pytest.raises(MisuseError, match="1024 readers and batches"):
+        log.begin_reading(0)
+    for entry in entries:
+        log.end_reading(entry)
+    log.end_reading(log.begin_reading(0))
 
 
 @pytest.mark.parametrize("reads", [True, False])

@@ -22,6 +22,7 @@ from streamfactory.backends.shm.writing import ShmProducerFactory
 from streamfactory.spi import (
     CommitMessage,
     LastCommit,
+    MessageTooLarge,
     MisuseError,
     Outgoing,
     StorageFailed,
@@ -114,6 +115,14 @@ def test_a_pickled_message_is_committed_or_aborted_by_another_process(
         assert log.bounds()[0].latest == 0
     assert files(log) == []
     factory.close()
+
+
+def test_rows_that_no_ring_takes_are_refused_before_their_commit(log: ShmLog) -> None:
+    found = log.stage(uuid.uuid4().hex)
+    for _ in range(15):  # 2 MiB each: one more is twice what a ring has
+        found.append(0, ROWS)
+    with pytest.raises(MessageTooLarge, match="smaller epochs"):
+        found.append(0, ROWS)
 
 
 def test_a_ring_without_memory_refuses_an_epoch_and_takes_the_next_one(

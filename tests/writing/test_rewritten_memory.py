@@ -14,6 +14,7 @@ import pytest
 
 import streamfactory
 from streamfactory.conversion.arrays import unshared
+from streamfactory.wiring.writing import writer as writer_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,12 +27,12 @@ def location(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield server.location
 
 
-@pytest.fixture(params=["file", "memory", "flight"])
+@pytest.fixture(params=["file", "memory", "flight", "shm"])
 def stream(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
     kind = request.param
     options = {"topic.name": uuid.uuid4().hex}
-    if kind == "file":
-        options["path"] = str(tmp_path)
+    if kind in ("file", "shm"):
+        options["path"] = str(tmp_path / kind)
     elif kind == "memory":
         options["store"] = uuid.uuid4().hex
     else:
@@ -104,6 +105,42 @@ def test_committed_rows_do_not_change_with_the_memory_of_a_put(
         sink.put(pa.table({"n": pa.array(buffer)}))
     buffer[:] = 9
     assert values(stream) == [0, 0, 0]
+
+
+def test_a_reader_that_uses_memory_again_is_put_as_it_was_read(
+    stream: dict[str, str],
+) -> None:
+    schema = pa.schema([("n", pa.int64())])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        buffer = np.zeros(2, np.int64)
+        for n in range(3):
+            buffer[:] = n
+            yield pa.record_batch([pa.array(buffer)], schema=schema)
+        buffer[:] = 9
+
+    with streamfactory.open_sink(stream) as sink:
+        sink.put(pa.RecordBatchReader.from_batches(schema, batches()))
+    assert values(stream) == [0, 0, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize(("kind", "copies"), [("shm", 0), ("memory", 1)])
+def test_a_put_copies_rows_only_where_they_stay_in_this_process(
+    kind: str, copies: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied: list[pa.RecordBatch] = []
+
+    def counted(rows: pa.RecordBatch, *, foreign: bool = False) -> pa.RecordBatch:
+        copied.append(rows)
+        return unshared(rows, foreign=foreign)
+
+    monkeypatch.setattr(writer_module, "unshared", counted)
+    place = {"path": str(tmp_path / kind)} if kind == "shm" else {}
+    options = {"topic.name": uuid.uuid4().hex, **place}
+    named = {f"stream.{kind}.{key}": value for key, value in options.items()}
+    with streamfactory.open_sink({"streamType": kind, **named}) as sink:
+        sink.put(pa.record_batch({"n": np.arange(3)}))
+    assert len(copied) == copies
 
 
 def test_memory_that_cannot_change_is_not_copied() -> None:

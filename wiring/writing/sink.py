@@ -374,8 +374,10 @@ class Sink(Closing):
                     epoch=number,
                     kind=WriteKind.BATCH,
                     committer=committer,
-                    # A stream that stores nothing may hold the rows beyond this call.
-                    shared=not self.claims.durable,
+                    # A reader may use the memory of a batch for the next one; and rows
+                    # that only this process has may be referred to beyond this call.
+                    shared=rows.is_read_once
+                    or not (self.claims.durable or self.claims.shared),
                 ) as writer:
                     writer.write(rows)
                     staged = [writer.commit()]
