@@ -168,9 +168,9 @@ def _of_files(
     if alone:
         shown = shlex.quote(str(path))
     else:
-        shown, others = _for_shell(path, pattern, chosen, beside)
-        if others:
-            notes.append(f"the pattern of the command matches {others[0]!r}, too")
+        shown, matched = _for_shell(path, pattern, chosen, beside)
+        if matched:
+            notes.append(f"the pattern of the command matches {matched[0]!r}, too")
     return Recognised(FILES, {}, tuple(inputs), shown, tuple(notes))
 
 
