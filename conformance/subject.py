@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import tempfile
 import warnings
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -23,7 +22,8 @@ from streamfactory.conformance.harness import BACKEND, DECODER, SCHEME, Kind
 from streamfactory.conformance.patience import USUAL, Waits
 from streamfactory.conformance.schemes import SchemeBench
 from streamfactory.conformance.workbench import guarded
-from streamfactory.spi import BrokenPlugin, DuplicatePlugin, PluginError
+from streamfactory.spi import BrokenPlugin, PluginError
+from streamfactory.spi.hooks import REFERENCES
 from streamfactory.wiring.config.definition import from_mapping
 from streamfactory.wiring.core.nearest import nearest
 from streamfactory.wiring.plugins.manager import PluginManager, default_manager
@@ -202,8 +202,8 @@ def find_scheme(name: str, harness_path: str | None = None) -> SchemeSubject:
         return SchemeSubject(scheme, _registered(name, SCHEME))
     harness = _loaded(harness_path, SCHEME)
     if callable(getattr(harness, "plugin", None)):
-        with suppress(DuplicatePlugin):  # this process has proved it before
-            plugins.register(harness.plugin())
+        plugins.unregister(REFERENCES, name)  # that of a harness before this one
+        plugins.register(harness.plugin())
     return SchemeSubject(plugins.scheme(name), harness)
 
 

@@ -25,6 +25,8 @@ from streamfactory.wiring.plugins.manager import default_manager
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+_MOST_NAMED: Final = 20
+"""Files whose paths are in a command, where no pattern matches them alone."""
 MOST_ENTRIES: Final = 10_000
 """Of a folder that are looked at."""
 FILES: Final = "file"
@@ -163,16 +165,36 @@ def _of_files(
             options["names"] = pattern
         return Recognised(FILES, options, notes=tuple(notes))
     inputs = [str(path)] if alone else [str(path / name) for name in chosen]
-    shown = shlex.quote(str(path))
-    if not alone:
-        visible = [one for one in beside if one[0] != "."]
-        for matching in (pattern, f"[!_]{pattern}"):
-            if [one for one in visible if fnmatchcase(one, matching)] == sorted(chosen):
-                shown += f"/{matching}"
-                break
-        else:
-            shown = shlex.join(inputs)
+    if alone:
+        shown = shlex.quote(str(path))
+    else:
+        shown, matched = _for_shell(path, pattern, chosen, beside)
+        if matched:
+            notes.append(f"the pattern of the command matches {matched[0]!r}, too")
     return Recognised(FILES, {}, tuple(inputs), shown, tuple(notes))
+
+
+def _for_shell(
+    path: Path, pattern: str, chosen: Sequence[str], beside: Sequence[str]
+) -> tuple[str, list[str]]:
+    """The files of a folder for a shell, and what else it matches: nothing, if it can.
+
+    Args:
+        path: The folder.
+        pattern: That matches the files.
+        chosen: Their names.
+        beside: All names of the folder.
+    """
+    folder, wanted = shlex.quote(str(path)), set(chosen)
+    others: list[str] = []
+    for matching in (pattern, f"[!_]{pattern}"):
+        found = (one for one in beside if one[0] != "." and fnmatchcase(one, matching))
+        others = [one for one in found if one not in wanted]
+        if not others:
+            return f"{folder}/{matching}", []
+    if len(chosen) <= _MOST_NAMED:
+        return shlex.join(str(path / name) for name in chosen), []
+    return f"{folder}/[!_]{pattern}", others
 
 
 def _commonest(

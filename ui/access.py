@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 SESSION_SECONDS: Final = 8 * 3600
 MOST_SESSIONS: Final = 100
 MOST_OF_USER: Final = 10
-"""Sessions of one user of a proxy, whose clients may keep no cookies: each of their
-requests begins one, and the sessions of others have to stay."""
+"""Sessions of one user of a proxy or a provider. Clients of a proxy may keep no
+cookies: each of their requests begins one, and the sessions of others have to stay."""
 MOST_CHANGES: Final = 4
 """Changes that a session keeps until they are confirmed."""
 MOST_FAILURES: Final = 10
@@ -181,7 +181,9 @@ class Access:
                 key
                 for key, one in self._sessions.items()
                 if one.signed is not None
-                and logged_out.ends(one.signed.subject, one.signed.session)
+                and logged_out.ends(
+                    one.signed.subject, one.signed.session, one.signed.issued
+                )
             ]
             for key in ended:
                 del self._sessions[key]

@@ -216,7 +216,7 @@ def begins_late(path: Path) -> list[str]:
         return []
     return [
         f"{one.stream.name} without startingOffsets, so at its latest offset: rows "
-        "that exist now are not read, but for those of tables"
+        "that exist now are not read, unless it is a table"
         for one in pipeline.sources
         if not any(_is_start(prop.key) for prop in one.stream.properties)
     ]

@@ -368,13 +368,15 @@ def _divided(values: list[Value], line: int) -> Value:
     for value in values[1:]:
         _number_of("/", [left, value], line)
         left = Value("", DOUBLE, line)
-    first, *divisors = (at(value, DOUBLE) for value in values)
-    branches = [f"when {first} is null then null"]
-    for value, divisor in zip(values[1:], divisors, strict=True):
+    operands = [at(value, DOUBLE) for value in values]
+    # The divisor is evaluated first in Spark: whatever is divided by null is null.
+    missing = " or ".join(f"{one} is null" for one in operands)
+    branches = [f"when {missing} then null"]
+    for value, divisor in zip(values[1:], operands[1:], strict=True):
         zero = f"{ordered(value, DOUBLE)} = {converted('0', DOUBLE)}"
         failing = f"cast(1 / cast({divisor} as bigint) as double)"
-        branches.append(f"when {zero} then {failing} when {divisor} is null then null")
-    quotient = " / ".join((first, *divisors))
+        branches.append(f"when {zero} then {failing}")
+    quotient = " / ".join(operands)
     return Value(f"(case {' '.join(branches)} else {quotient} end)", DOUBLE, line)
 
 

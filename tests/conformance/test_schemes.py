@@ -207,11 +207,15 @@ class Supplied:
 
 
 def test_plugin_of_a_harness_is_registered() -> None:
+    """Of a plug-in that was changed since, as in a notebook, the newest is proved."""
+    proved = []
     try:
         for _ in range(2):
             found = find_scheme("kit", f"{__name__}:Supplied")
             assert found.scheme.name == "kit"
             assert default_manager().scheme("kit") is found.scheme
+            proved.append(found.scheme)
+        assert proved[0] is not proved[1]
     finally:
         default_manager().unregister(REFERENCES, "kit")
 

@@ -143,6 +143,7 @@ EXPRESSIONS: Final = (
     *("l2 <> 0 and l / l2 > 1", "l2 = 0 or l / l2 > 1", "b and l > 7 and l + i2 > 0"),
     *("not (s is null or s = '' or cast(s as int) > 7)", "if(d2 = 0, d, d / d2)"),
     *("coalesce(l2 = 0 or l % l2 = 1, false)", "case when l2 <> 0 then l / l2 end"),
+    *("d / l2 / i", "d / (l2 / i)"),
     *("l + i2 > 0", "-l = 7", "cast(l as int) > 7", "try_cast(l as tinyint) = 1"),
     *(
         "cast(1.5 as float)",
@@ -469,10 +470,10 @@ def test_a_chain_of_divisions_is_as_long_as_one_of_additions() -> None:
 
     chain = "select a / b / c as y from input"
     assert divided(chain, 12, 2.0, 4) == 1.5
-    nulls = [(None, 2.0, 4), (1, None, 0), (1, 2.0, None), (None, 0.0, 0)]
+    nulls = [(None, 2.0, 4), (1, None, 0), (1, 0.0, None), (None, 0.0, 0)]
     for row in nulls:
         assert divided(chain, *row) is None  # as in Spark, whatever follows
-    zeros = [(1, 0.0, None), (1, -0.0, 4), (1, 2.0, 0)]
+    zeros = [(1, 0.0, 0), (1, -0.0, 4), (1, 2.0, 0)]
     for one in zeros:
         with pytest.raises(SchemaMismatch):
             divided(chain, *one)

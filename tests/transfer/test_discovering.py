@@ -96,6 +96,11 @@ def test_a_pattern_matches_what_was_found_and_nothing_else(tmp_path: Path) -> No
     assert f"publish x {tmp_path}/[!_]*.csv --" in command()
     (tmp_path / "linked.csv").symlink_to(tmp_path / "a.csv")
     assert f"publish x {tmp_path}/a.csv {tmp_path}/b.csv --" in command()
+    for number in range(30):  # too many to name
+        (tmp_path / f"{number}.csv").write_text("id\n1\n")
+    assert f"publish x {tmp_path}/[!_]*.csv --" in command()
+    notes = discover(Place("x", str(tmp_path))).notes
+    assert "the pattern of the command matches 'linked.csv', too" in notes
 
 
 @pytest.mark.parametrize("name", ["delta-feed", "iceberg-cow", "hudi-cow"])

@@ -522,6 +522,8 @@ def by_its_own(liar: Liar) -> Liar:
 
 FORGED: Final[dict[str, Callable[[Liar], str]]] = {
     "an ID token": lambda liar: liar.signed(aud="pages", nonce="n"),
+    "an ID token for both": lambda liar: liar.signed(aud=["pages", API], at_hash="h"),
+    "a logout token for both": lambda liar: liar.signed(aud=API, events=EVENTS),
     "another audience": lambda liar: liar.signed(aud="other"),
     "no audience": lambda liar: liar.signed(),
     "another issuer": lambda liar: liar.signed(aud=API, iss="https://evil.example"),
@@ -591,6 +593,25 @@ def test_tokens_of_unknown_keys_ask_the_provider_once_a_minute(
     assert [path for path, _ in liar.asked].count("/keys") == 1
 
 
+def test_tokens_do_not_wait_for_a_silent_provider_one_after_the_other(
+    client: Client, liar: Liar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else forged tokens would occupy all threads of the pages."""
+    monkeypatch.setattr(published, "_SECONDS", 0.3)
+    liar.slow = 30.0
+    for _ in range(5):
+        found = asked_with(client, "a.b.c")
+        assert found.status_code == 503, found.get_data(as_text=True)
+        assert found.headers["Retry-After"]
+    assert len(liar.asked) == 1
+    liar.slow = 0.0
+    monkeypatch.setattr(published, "_SECONDS", 10.0)
+    sign_ins = client.site.access.sign_ins
+    assert sign_ins is not None
+    sign_ins.provider._issuer._silent_until -= published._PAUSE
+    assert asked_with(client, liar.signed(aud=API)).status_code == 200
+
+
 def test_access_tokens_count_where_their_audience_is_set_only(
     small: World, tmp_path: Path, liar: Liar
 ) -> None:
@@ -618,11 +639,14 @@ def logout_token(liar: Liar, **claims: Any) -> str:
 
 
 def ended(client: Client, token: str, **headers: str) -> TestResponse:
-    """The provider says whose session has ended; it keeps no cookie."""
+    """The provider says whose session has ended; it keeps no cookie.
+
+    Values beside the token are ignored (OpenID Connect Back-Channel Logout, 2.5).
+    """
     calls = client.client.application.test_client()
     found: TestResponse = calls.post(
         "/sign-in/ended",
-        data={"logout_token": token},
+        data={"logout_token": token, "client": "pages"},
         base_url=PLACE,
         headers=headers,
     )
@@ -663,6 +687,22 @@ def test_a_log_out_at_the_provider_ends_sessions_here(
     assert inside() == [False, True, False, False]
     assert ended(client, logout_token(liar, sub="anna")).status_code == 200
     assert inside() == [False] * 4
+
+
+def test_a_logout_token_ends_no_later_session(client: Client, liar: Liar) -> None:
+    """A token that is sent again is answered as before, and ends nothing."""
+    now = int(time.time())
+    first = browser_of(client, liar, sub="anna", iat=now - 20)
+    liar.claims = {}
+    token = logout_token(liar, sub="anna", iat=now - 10)
+    assert ended(client, token).status_code == 200
+    assert first.get("/").status_code == 302
+    second = browser_of(client, liar, sub="anna", iat=now - 5)
+    liar.claims = {}
+    assert ended(client, token).status_code == 200
+    assert second.get("/").status_code == 200
+    assert ended(client, logout_token(liar, sub="anna")).status_code == 200
+    assert second.get("/").status_code == 302
 
 
 def test_a_log_out_is_that_of_its_subject_and_not_of_a_name(

@@ -297,16 +297,13 @@ def test_validation_waits_once_for_a_server_that_is_silent(add: Any) -> None:
             "retry.initial.millis": scheme.of("millis"),
             "decode.on.error": scheme.of("policy"),
         }
-        began = time.monotonic()
         result = inspect(
             from_mapping({"streamType": "kafka", **values}), default_manager()
         )
-        waited = time.monotonic() - began
         shown = [p for p in result.problems if "did not answer" in p.what]
         shown += [p for p in result.problems if "TimeoutError" in p.what]
         assert len(shown) >= 4
         assert len(scheme.asked) == 1
-        assert waited < 1.8
         time.sleep(0.6)
         with pytest.raises(StreamTimeout):  # asked again, after as long again
             resolve(scheme.of("topic"))

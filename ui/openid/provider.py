@@ -37,6 +37,8 @@ _OLDEST: Final = 600
 token, which is sent at once."""
 _MOST_GROUPS: Final = 1000
 _LOG_OUT: Final = "http://schemas.openid.net/event/backchannel-logout"
+_OF_OTHERS: Final = frozenset({"at_hash", "c_hash", "events"})
+"""Claims that no access token has: providers may add its audience to ID tokens, too."""
 _ACCESS_TYPES: Final = ("jwt", "at+jwt")
 _LOGOUT_TYPES: Final = ("jwt", "logout+jwt")
 
@@ -53,6 +55,8 @@ class SignedIn:
     """The claim ``sub``, which need not be the name of the user."""
     session: str | None
     """The claim ``sid``: the session at the provider, if it names it."""
+    issued: float
+    """The claim ``iat``, in seconds since 1970."""
 
 
 @final
@@ -141,6 +145,7 @@ class OpenIdProvider:
             token,
             claims["sub"],
             session if isinstance(session, str) else None,
+            claims["iat"],
         )
 
     def user_of(self, token: str) -> User:
@@ -157,6 +162,9 @@ class OpenIdProvider:
             msg = "access tokens are not accepted: oidc.api.audience is not set"
             raise SignInRefused(msg)
         claims = self._checked("access", token, audience, _ACCESS_TYPES, sub={})
+        if not _OF_OTHERS.isdisjoint(claims):
+            msg = "the access token has claims of an ID token or a logout token"
+            raise SignInRefused(msg)
         if "cnf" in claims:
             msg = "the access token is bound to a key, which a bearer token cannot show"
             raise SignInRefused(msg)
@@ -180,7 +188,7 @@ class OpenIdProvider:
             msg = "the logout token has a nonce, as only ID tokens have"
             raise SignInRefused(msg)
         self._check_age("logout", claims)
-        found = LoggedOut(claims.get("sub"), claims.get("sid"))
+        found = LoggedOut(claims.get("sub"), claims.get("sid"), claims["iat"])
         named = [one for one in (found.subject, found.session) if one is not None]
         if not named or not all(isinstance(one, str) for one in named):
             msg = "the logout token names no user and no session"

@@ -32,6 +32,8 @@ _KEPT: Final = 3600.0
 """Seconds for which what the provider publishes is kept."""
 _KEYS_AGAIN: Final = 60.0
 """Seconds between two look-ups of keys for a token of an unknown one."""
+_PAUSE: Final = 10.0
+"""Seconds for which a provider that did not answer is not asked again."""
 _AT_ONCE: Final = 2
 """Requests to the provider at a time: each occupies a thread of the pages."""
 
@@ -75,6 +77,8 @@ class Issuer:
         self._keys: tuple[float, KeySet] | None = None
         self._keys_asked = 0.0
         """When the keys were asked for last, whatever came of it."""
+        self._silent_until = 0.0
+        """By the monotonic clock; requests that waited meanwhile fail at once."""
 
     def published(self) -> Document:
         """The metadata of the provider.
@@ -138,11 +142,16 @@ class Issuer:
             msg = f"{what}: too many requests wait for it"
             raise ConnectionFailed(msg, remedy="try again")
         try:
+            if time.monotonic() < self._silent_until:
+                msg = f"{what}: it did not answer a moment ago"
+                raise ConnectionFailed(msg, remedy="try again later")
             status, content = bounded(
                 what, _SECONDS, lambda: self._sent(address, form, token)
             )
             found = json.loads(content)
         except (httpx2.HTTPError, Hung, ValueError, RecursionError) as error:
+            if isinstance(error, (httpx2.TimeoutException, Hung)):
+                self._silent_until = time.monotonic() + _PAUSE
             msg = f"{what}: no answer that can be used ({type(error).__name__})"
             raise ConnectionFailed(msg, remedy="try again later") from None
         finally:

@@ -82,7 +82,10 @@ def callback() -> tuple[str, int] | Response:
 
 
 @sign_in.post("/ended")
-@takes_parameters(Parameter("logout_token", "The logout token.", required=True))
+@takes_parameters(
+    Parameter("logout_token", "The logout token.", required=True),
+    Parameter("", many=True),  # others are ignored, as the standard has it
+)
 @needs(OPEN)
 def ended() -> Response:
     """End the sessions of a user who logged out at the provider, which calls this."""

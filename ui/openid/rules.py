@@ -20,14 +20,20 @@ class LoggedOut:
 
     subject: str | None
     session: str | None
+    at: float
+    """When, by the clock of the provider, in seconds since 1970."""
 
-    def ends(self, subject: str, session: str | None) -> bool:
+    def ends(self, subject: str, session: str | None, began: float) -> bool:
         """Whether a session here is one of them.
 
         Args:
             subject: To whom the provider issued its ID token.
             session: The session at the provider, if the ID token named it.
+            began: When the ID token was issued, by the clock of the provider. A later
+                session is another one: a logout token that is sent twice ends none.
         """
+        if began > self.at:
+            return False
         if self.subject is None:
             return session == self.session
         if self.subject != subject:
