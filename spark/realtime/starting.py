@@ -19,12 +19,13 @@ from streamfactory.spark.types import arrow_schema
 from streamfactory.spi import Position, Problem
 from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.core.guard import log
+from streamfactory.wiring.reading.losses import recreated, was_recreated
 from streamfactory.wiring.reading.starts import starting_offsets
 from streamfactory.wiring.receiving.embedded import open_source
 from streamfactory.wiring.writing.creating import ensure_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from streamfactory.spark.checkpoints import PipelineCheckpoint
     from streamfactory.spark.pipelines.deadletters import Inflow
     from streamfactory.spark.pipelines.model import Pipeline
+    from streamfactory.spi import PartitionInfo
+    from streamfactory.wiring.reading.source import Source
 
 AVAILABLE: Final = "realTime" in signature(DataStreamWriter.trigger).parameters
 """Whether this PySpark has the mode: 4.2 and later."""
@@ -111,23 +114,52 @@ def pinned(pipeline: Pipeline, checkpoint: PipelineCheckpoint) -> PipelineCheckp
     """The checkpoint with offsets where the query starts, of all partitions.
 
     Spark saves the first offsets at the end of the first batch. Rows that arrive until
-    then would be lost by a kill if the query started at the latest offsets again.
+    then would be lost by a kill if the query started at the latest offsets again. The
+    ids of topics are saved beside, which Spark's offsets do not have.
 
     Raises:
+        IncarnationChanged: data_loss; a topic was recreated since the generation began.
         StreamError: Errors of the stream, or of the checkpoint.
     """
-    if checkpoint.planned:
-        return checkpoint
     [source] = pipeline.sources
     given = (checkpoint.start or {}).get(source.id, {})
     configured = load(source.stream.with_overrides(given), "spark", quiet=True)
+    begin = checkpoint.begin
     with closing(open_source(configured, aside=False)) as opened:
+        infos = opened.metadata.partitions()
+        _refuse_recreated(begin, infos, opened)
+        if checkpoint.planned:
+            checkpoint.save_begin(_identified(begin, infos).merge(begin))
+            return checkpoint
         start = kafka_position(given.get("startingOffsets", ""))
         if start is None:
-            infos = opened.metadata.partitions()
             starts = starting_offsets(
                 opened.config, opened.metadata, infos, start=None, default="latest"
             )
             start = Position(starts)
         offsets = complete_offsets(start, opened)
+    checkpoint.save_begin(_identified(kafka_position(offsets) or Position(), infos))
     return checkpoint.pin({source.id: {"startingOffsets": offsets}})
+
+
+def _refuse_recreated(
+    begin: Position, infos: Sequence[PartitionInfo], source: Source
+) -> None:
+    """Refuse a topic that has another id than when the generation began."""
+    for info in infos:
+        before = begin.incarnations.get(info.partition)
+        if was_recreated(before, info.incarnation):
+            error = recreated(info.partition, before, info.incarnation, None)
+            error.remedy = "begin again with --reset"
+            raise error.at(stream=source.config.name)
+
+
+def _identified(offsets: Position, infos: Sequence[PartitionInfo]) -> Position:
+    """Offsets with the ids of topics; those that are new begin at the earliest."""
+    incarnations = {
+        info.partition: info.incarnation
+        for info in infos
+        if info.incarnation is not None
+    }
+    new = {info.partition: info.start for info in infos}
+    return Position({**new, **offsets}, incarnations)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamfactory.spark.checkpoints import Place, read_query
+from streamfactory.spark.checkpoints.begins import save_begin
 from streamfactory.spark.checkpoints.pipeline import Engine
 from streamfactory.spark.pipelines.checking import check_draft, pipeline_verdict
 from streamfactory.spark.pipelines.definition import read_pipeline
 from streamfactory.spark.pipelines.options import TRIGGER
 from streamfactory.spark.realtime.clients import client_options
-from streamfactory.spi import Guarantee, PositionRefused
+from streamfactory.spi import Guarantee, Partition, Position, PositionRefused
 from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.config.configure import configure
 from streamfactory.wiring.config.definition import from_mapping
@@ -284,6 +285,29 @@ def test_offsets_of_sparks_connector_are_positions_of_pipelines(
     }
     with pytest.raises(PositionRefused, match="not a source of streamfactory"):
         read_query(place).positions()
+
+
+def test_the_first_batch_begins_where_the_generation_does(tmp_path: Path) -> None:
+    write_query(tmp_path, '{"in":{"0":10,"1":5}}')
+    place = Place.of(str(tmp_path))
+    zero, one = Partition("in", 0), Partition("in", 1)
+    begin = Position({zero: 3, one: 0}, {zero: "a", one: "a"})
+    save_begin(place, begin)
+    reached = Position({zero: 10, one: 5}, begin.incarnations)
+    assert read_query(place, of_pipeline=True).positions() == (reached,)
+    (tmp_path / "commits" / "0").unlink()
+    # Planned, not committed: Spark writes both at the end of a batch.
+    assert read_query(place, of_pipeline=True).positions() == (begin,)
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"{}", b'{"offsets":{},"version":99}'])
+def test_a_begin_that_cannot_be_read_is_refused(tmp_path: Path, content: bytes) -> None:
+    write_query(tmp_path, '{"in":{"0":10}}')
+    (tmp_path / "begin.json").write_bytes(content)
+    query = read_query(Place.of(str(tmp_path)), of_pipeline=True)
+    with pytest.raises(PositionRefused, match=r"begin\.json") as refused:
+        query.positions()
+    assert "--reset" in str(refused.value.remedy)
 
 
 @pytest.mark.parametrize(
