@@ -235,6 +235,7 @@ def test_references_to_secrets_are_passed_on_as_references(tmp_path: Path) -> No
         ({"sasl_password": 'a"${env:X}'}, "contains a quote"),
         ({"sasl_password": "${env:X}$${"}, "contains $${"),
         ({"sasl_mechanism": "GSSAPI"}, "'GSSAPI' is none of PLAIN"),
+        ({"ssl_ca_location": "/a:b/ca.pem"}, "without colons and braces"),
         ({"socket_keepalive_enable": "true"}, "is not passed to Spark's"),
     ],
 )
@@ -248,16 +249,23 @@ def test_what_java_would_not_read_alike_is_refused(
     assert said in problems[0].what
 
 
-def test_a_line_end_behind_a_password_is_found(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [("s3cret\n", "ends with a line end"), ('s3"cret', "contains a quote")],
+)
+def test_a_password_that_java_would_read_otherwise_is_refused(
+    tmp_path: Path, content: str, said: str
+) -> None:
     password = tmp_path / "password"
-    password.write_text("s3cret\n")
+    password.write_text(content)
     config = configured(
         sasl_mechanism="PLAIN",
         sasl_username="me",
         sasl_password=f"${{file:{password}}}",
     )
     [problem] = client_options(config, "consumer").problems
-    assert "ends with a line end" in problem.what
+    assert said in problem.what
+    assert "cret" not in str(problem)
 
 
 # --- positions -------------------------------------------------------------------

@@ -265,7 +265,7 @@ def test_a_pause_waits_for_the_batch_and_a_rewind_writes_its_rows_again(
     pipeline.answer("pause", "p.toml")
     text = fetched(metrics, "/metrics", 'pipeline_running{pipeline="p"} 0')
     assert 'pipeline_rows_total{pipeline="p"} 3' in text
-    assert "at-least-once" in fetched(pages, "/pipelines/p")
+    assert "at-least-once" in fetched(pages, "/pipeline?name=p")
     plain = json.loads(fetched(pages, "/api/v1/pipelines/p/checkpoint"))
     assert pipeline.source in json.dumps(plain)
     one = stopped(child)
