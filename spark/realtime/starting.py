@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyspark
 from pyspark.errors import PySparkException
@@ -12,7 +12,11 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from streamfactory.spark.checkpoints.reading import kafka_position
 from streamfactory.spark.checkpoints.starting import complete_offsets
-from streamfactory.spark.realtime.building import sink_problems, source_problems
+from streamfactory.spark.realtime.building import (
+    sink_problems,
+    source_problems,
+    state_problem,
+)
 from streamfactory.spark.realtime.rules import KAFKA
 from streamfactory.spark.sink import opened_sink
 from streamfactory.spark.types import arrow_schema
@@ -28,11 +32,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
 
     from streamfactory.spark.checkpoints import PipelineCheckpoint
     from streamfactory.spark.pipelines.deadletters import Inflow
     from streamfactory.spark.pipelines.model import Pipeline
+    from streamfactory.spark.pipelines.sql import Analysis
     from streamfactory.spi import PartitionInfo
     from streamfactory.wiring.reading.source import Source
 
@@ -43,12 +47,9 @@ _PACKAGE: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 
 def missing(spark: SparkSession) -> Problem | None:
     """Why a session has no real-time mode from Kafka to Kafka; None if it has."""
-    version = pyspark.__version__
     if not AVAILABLE:
-        what = f"real-time requires PySpark 4.2 or later, and this is {version}"
-        hint = "install pyspark 4.2, or set trigger = back-to-back"
-        return Problem("trigger", what, "", hint)
-    session: Any = spark
+        return _too_old()
+    version, session = pyspark.__version__, cast("Any", spark)
     sources = session._jvm.org.apache.spark.sql.execution.datasources.DataSource
     try:
         sources.lookupDataSource(KAFKA, session._jsparkSession.sessionState().conf())
@@ -60,11 +61,38 @@ def missing(spark: SparkSession) -> Problem | None:
     return None
 
 
+def _too_old() -> Problem:
+    what = f"real-time requires PySpark 4.2 or later, and this is {pyspark.__version__}"
+    hint = "install pyspark 4.2, or set trigger = back-to-back"
+    return Problem("trigger", what, "", hint)
+
+
+def check_offline(
+    pipeline: Pipeline, analysis: Analysis, inflows: Mapping[str, Inflow]
+) -> list[Problem]:
+    """Problems of this PySpark and of the columns. Connects to nothing.
+
+    Args:
+        pipeline: A pipeline in real time, without problems so far.
+        analysis: Of its steps.
+        inflows: Schemas of the sources, by id.
+    """
+    [source], [sink] = pipeline.sources, pipeline.sinks
+    config = load(sink.stream, "spark", quiet=True).config
+    stateful = state_problem(pipeline, analysis)
+    return [
+        *([] if AVAILABLE else [_too_old()]),
+        *([] if stateful is None else [stateful]),
+        *source_problems(inflows[source.id], source),
+        *sink_problems(analysis.schemas[sink.rows], config, sink),
+    ]
+
+
 def check_ends(
     spark: SparkSession,
     pipeline: Pipeline,
     inflows: Mapping[str, Inflow],
-    schemas: Mapping[str, StructType],
+    analysis: Analysis,
 ) -> list[Problem]:
     """Problems of Spark, of the columns, and of the number of tasks at once.
 
@@ -74,19 +102,18 @@ def check_ends(
         spark: The session of the query.
         pipeline: A pipeline in real time, without problems so far.
         inflows: Schemas of the sources, by id.
-        schemas: Of the rows of each sink, by its name.
+        analysis: Of its steps.
     """
     lacking = missing(spark)
     if lacking is not None:
         return [lacking]
     [source], [sink] = pipeline.sources, pipeline.sinks
-    found = list(source_problems(inflows[source.id], source))
-    config = load(sink.stream, "spark", quiet=True).config
-    found += sink_problems(schemas[sink.name], config, sink)
+    found = check_offline(pipeline, analysis, inflows)
     found += _slot_problems(spark, pipeline, inflows[source.id])
     if not found:
+        config = load(sink.stream, "spark", quiet=True).config
         with opened_sink(config) as opened:
-            ensure_topic(opened, arrow_schema(schemas[sink.name]))
+            ensure_topic(opened, arrow_schema(analysis.schemas[sink.rows]))
     return found
 
 

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from streamfactory.cli.validating import _read_sql
 from streamfactory.spark.checkpoints import Place, read_query
 from streamfactory.spark.checkpoints.begins import save_begin
 from streamfactory.spark.checkpoints.pipeline import Engine
 from streamfactory.spark.pipelines.checking import check_draft, pipeline_verdict
 from streamfactory.spark.pipelines.definition import read_pipeline
 from streamfactory.spark.pipelines.options import TRIGGER
+from streamfactory.spark.realtime import starting
 from streamfactory.spark.realtime.clients import client_options
 from streamfactory.spi import Guarantee, Partition, Position, PositionRefused
 from streamfactory.wiring.config.catalogue import Catalogue
@@ -23,6 +25,8 @@ from streamfactory.wiring.plugins.manager import default_manager
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
     from streamfactory.spark.pipelines.model import Draft
     from streamfactory.spi import StreamConfig
@@ -159,6 +163,22 @@ def test_what_the_mode_does_not_have_is_refused(
     drafted: Callable[..., Draft], changed: dict[str, Any], said: str
 ) -> None:
     assert [one for one in errors_of(drafted(**changed)) if said in one]
+
+
+def test_validate_reads_the_columns_and_requires_a_pyspark_with_the_mode(
+    drafted: Callable[..., Draft], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = WHOLE.replace("select *", "select 'x' as _topic, cast(1 as timestamp) as at")
+    draft = drafted(text, **{"in": {"schema": "a decimal(9,2)"}})
+    monkeypatch.setattr(starting, "AVAILABLE", False)
+    found = [str(one) for one in _read_sql(spark, draft, sound=True)]
+    for said in ("requires PySpark 4.2", "'a' is decimal", "_topic has no", "'at' is"):
+        assert [one for one in found if said in one], (said, found)
+    monkeypatch.setattr(starting, "AVAILABLE", True)
+    grouped = WHOLE.replace("from input", "from input group by all")
+    [one] = _read_sql(spark, drafted(grouped), sound=True)
+    assert "has no state before PySpark 4.3" in one.what
+    assert _read_sql(spark, drafted(), sound=True) == []
 
 
 def test_other_types_say_why_they_have_no_such_mode(

@@ -269,7 +269,7 @@ def test_a_pause_waits_for_the_batch_and_a_rewind_writes_its_rows_again(
     plain = json.loads(fetched(pages, "/api/v1/pipelines/p/checkpoint"))
     assert pipeline.source in json.dumps(plain)
     one = stopped(child)
-    assert one["paused"] is not None
+    assert one["pause"] is not None
     pipeline.answer("resume", "p.toml")
 
     pipeline.answer("checkpoint", "rewind", "p.toml", "--batch", "0", "--yes")
