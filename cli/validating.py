@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from streamfactory.cli.printing import Printer
+    from streamfactory.spark.pipelines.deadletters import Inflow
     from streamfactory.spark.pipelines.model import Draft, Pipeline
     from streamfactory.wiring.config.crosschecks import Checked
     from streamfactory.wiring.config.definition import StreamDefinition
@@ -218,8 +219,10 @@ def _spark(stack: ExitStack) -> AbstractContextManager[SparkSession]:
 def _read_sql(session: SparkSession, draft: Draft, *, sound: bool) -> list[Problem]:
     from streamfactory.spark.pipelines.deadletters import declared_inflow
     from streamfactory.spark.pipelines.preparing import check_sql
+    from streamfactory.spark.pipelines.problems import errors
 
     problems, schemas = list[Problem](), None
+    inflows: dict[str, Inflow | None] = {}
     if sound and draft.pipeline is not None:
         inflows = {
             one.id: declared_inflow(one.stream) for one in draft.pipeline.sources
@@ -237,7 +240,20 @@ def _read_sql(session: SparkSession, draft: Draft, *, sound: bool) -> list[Probl
         if not unknown:
             schemas = {name: one.schema for name, one in inflows.items() if one}
             problems += _read_lookups(session, draft.pipeline, schemas)
-    return problems + check_sql(session, draft, schemas)[1]
+    analysis, found = check_sql(session, draft, schemas)
+    problems += found
+    pipeline = draft.pipeline
+    if (
+        pipeline is not None
+        and pipeline.trigger.real_time
+        and schemas is not None
+        and not errors(problems)
+    ):
+        from streamfactory.spark.realtime.starting import check_offline
+
+        known = {name: one for name, one in inflows.items() if one is not None}
+        problems += check_offline(pipeline, analysis, known)
+    return problems
 
 
 def _read_lookups(

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Self, final
 
+from streamfactory.spark.checkpoints.begins import read_begin, save_begin
 from streamfactory.spark.checkpoints.copied import is_copied, saved_position
 from streamfactory.spark.checkpoints.places import Place
 from streamfactory.spark.checkpoints.reading import is_query_checkpoint, read_query
@@ -139,6 +140,28 @@ class PipelineCheckpoint:
             place,
             planned,
         )
+
+    @property
+    def begin(self) -> Position:
+        """Where this generation began; empty if it is not recorded, see `save_begin`.
+
+        Raises:
+            PositionRefused: permanent; the record of it is corrupt or newer.
+        """
+        return read_begin(self._generation)
+
+    def save_begin(self, begin: Position) -> None:
+        """Record where this generation began, with incarnations.
+
+        Raises:
+            CheckpointFailed: permanent; it cannot be saved.
+            PositionRefused: permanent; an earlier record of it is corrupt or newer.
+        """
+        save_begin(self._generation, begin)
+
+    @property
+    def _generation(self) -> Place:
+        return self._place.child(str(self.generation))
 
     def pin(self, starts: Mapping[str, dict[str, str]]) -> Self:
         """Save where a generation starts, before its first batch is planned.

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, final
 
+from streamfactory.spark.checkpoints.begins import read_begin
 from streamfactory.spi import Position, PositionRefused
 from streamfactory.wiring.microbatch import BatchOffset
 
@@ -105,6 +106,8 @@ class QueryCheckpoint:
             msg = f"{self.place.text}: batch {number} is not kept; kept are: {kept}"
             raise PositionRefused(msg, remedy="name one of these")
         found = _read_batch(self.place, number, of_pipeline=self.of_pipeline)
+        if any(one.real_time for one in found.sources):
+            found = _with_begin(found, read_begin(self.place))
         if len(self.names) != len(found.sources):
             return found
         pairs = zip(found.sources, self.names, strict=True)
@@ -247,6 +250,16 @@ def _source(
             raise PositionRefused(msg, remedy=remedy) from error
         msg = f"{path}: {shown}: {error.what}"
         raise PositionRefused(msg, remedy=error.remedy) from error
+
+
+def _with_begin(batch: Batch, begin: Position) -> Batch:
+    """The batch with what offsets of Spark's Kafka connector lack."""
+    begun = begin if batch.number == 0 else Position()
+    sources = []
+    for one in batch.sources:
+        at = Position(one.position, begin.incarnations)
+        sources.append(replace(one, offset=BatchOffset(at, begun)))
+    return replace(batch, sources=tuple(sources))
 
 
 def kafka_position(text: str) -> Position | None:

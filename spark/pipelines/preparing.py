@@ -139,7 +139,7 @@ def build(
         from streamfactory.spark.realtime.starting import check_ends
 
         kind = RealTimeBuilding
-        refuse(check_ends(session, pipeline, inflows, schemas), pipeline.origin)
+        refuse(check_ends(session, pipeline, inflows, analysis), pipeline.origin)
         guarantees.append(VERDICT)
     try:
         building = kind(session, pipeline, analysis, shape, inflows, str(drain), saved)

@@ -387,7 +387,11 @@ def run_prepared(
                 ways=tuple(one.ways),
                 endless=one.pipeline.trigger.millis is not None,
             ),
-            Control(pipeline_job(one.pipeline.name)),
+            # In real time Spark's connector reads without limits.
+            Control(
+                pipeline_job(one.pipeline.name),
+                limited=not one.pipeline.trigger.real_time,
+            ),
         )
         for one in prepared
     ]

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from streamfactory.spark.checkpoints import PipelineCheckpoint
     from streamfactory.spark.pipelines.deadletters import Inflow
-    from streamfactory.spark.pipelines.model import Sink, Source
+    from streamfactory.spark.pipelines.model import Pipeline, Sink, Source
+    from streamfactory.spark.pipelines.sql import Analysis
     from streamfactory.spi import StreamConfig
 
 _TIME: Final = "case when timestampType >= 0 then timestamp end"
@@ -64,12 +65,8 @@ class RealTimeBuilding(Building):
 
     def check(self) -> list[Problem]:
         """Operations that the mode does not support."""
-        [source], [sink] = self._pipeline.sources, self._pipeline.sinks
-        for name in stateful_between(self._analysis, source.id, [sink.rows]):
-            what = f"{MODE} has no state before PySpark 4.3, and this step aggregates, "
-            what += "joins streams or sorts"
-            return [problem_of(self._steps[name], what)]
         if len(self.scans) > 1:
+            [source] = self._pipeline.sources
             what = f"{MODE} reads its source once, and the steps read it "
             what += f"{len(self.scans)} times"
             return [Problem("steps", what, source.origin, "write one step of them")]
@@ -145,6 +142,17 @@ def encoded(rows: DataFrame, config: StreamConfig) -> DataFrame:
     return rows.selectExpr(
         f"{value} as value", *(f"{name} as {_SINK_COLUMNS[name]}" for name in special)
     )
+
+
+def state_problem(pipeline: Pipeline, analysis: Analysis) -> Problem | None:
+    """The first step that has state; None without one."""
+    [source], [sink] = pipeline.sources, pipeline.sinks
+    for name in stateful_between(analysis, source.id, [sink.rows]):
+        what = f"{MODE} has no state before PySpark 4.3, and this step aggregates, "
+        what += "joins streams or sorts"
+        [step] = [one for one in pipeline.steps if one.id == name]
+        return problem_of(step, what)
+    return None
 
 
 def source_problems(inflow: Inflow, source: Source) -> Iterator[Problem]:

@@ -77,6 +77,8 @@ _FILES: Final = {
 _MECHANISMS: Final = ("sasl.mechanism", "sasl.mechanisms")
 _CHECK: Final = "ssl.endpoint.identification.algorithm"
 _CONSUMED: Final = frozenset({"sasl.username", "sasl.password", *_MECHANISMS, _CHECK})
+_QUOTING: Final = '"\\'
+_QUOTED: Final = "contains a quote or a backslash, which end the text in Java's login"
 _NOT_PASSED: Final = "is not passed to Spark's Kafka connector"
 
 
@@ -108,6 +110,7 @@ def client_options(config: StreamConfig, kind: str) -> ClientOptions:
     for key, setting in given.items():
         if key in _FILES:
             path = Path(setting.text).absolute()
+            problems += _path_problems(setting, path)
             options[_FILES[key]] = f"${{file:{path}}}"
         elif key in _TEXTS or key in _SAME | _SAME_OF[kind]:
             options[_TEXTS.get(key, key)] = setting.text
@@ -148,9 +151,8 @@ def _login(given: Mapping[str, Setting], problems: list[Problem]) -> dict[str, s
         if setting is None:
             what = f"requires sasl.{key}"
             problems.append(Problem(mechanism.full_key, what, mechanism.origin))
-        elif {'"', "\\"} & set(setting.text):
-            what = "contains a quote or a backslash"
-            problems.append(Problem(setting.full_key, what, setting.origin))
+        elif set(_QUOTING) & set(setting.text):
+            problems.append(Problem(setting.full_key, _QUOTED, setting.origin))
         else:
             login += f' {key}="{setting.text}"'
     return {"sasl.mechanism": mechanism.text, "sasl.jaas.config": f"{login};"}
@@ -181,21 +183,33 @@ def _reference_problems(setting: Setting) -> Iterator[Problem]:
 
 
 def _file_problems(setting: Setting, path: Path) -> Iterator[Problem]:
-    if not path.is_absolute() or ":" in str(path):
-        what = f"{str(path)!r} is no absolute path without colons, which Java requires"
-        yield Problem(setting.full_key, what, setting.origin)
-    elif setting.key in ("sasl.username", "sasl.password") and _ends_a_line(path):
+    yield from _path_problems(setting, path)
+    if setting.key not in ("sasl.username", "sasl.password"):
+        return
+    content = _content(path)
+    if content.endswith((b"\n", b"\r")):
         what = f"{str(path)!r} ends with a line end, which Java keeps"
         hint = "write the file without it, as printf does"
         yield Problem(setting.full_key, what, setting.origin, hint)
+    if set(content) & set(_QUOTING.encode()):
+        what = f"{str(path)!r} {_QUOTED}"
+        yield Problem(setting.full_key, what, setting.origin)
 
 
-def _ends_a_line(path: Path) -> bool:
+def _path_problems(setting: Setting, path: Path) -> Iterator[Problem]:
+    """Why Java does not read a path in a reference."""
+    if not path.is_absolute() or set(str(path)) & set(":{}"):
+        what = f"{str(path)!r} is no absolute path without colons and braces, which "
+        what += "Java requires"
+        yield Problem(setting.full_key, what, setting.origin, "move the file")
+
+
+def _content(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            return file.read(1 << 20).endswith((b"\n", b"\r"))
+            return file.read(1 << 20)
     except OSError:
-        return False  # the client of this process reports it
+        return b""  # the client of this process reports it
 
 
 def _for_java(text: str) -> str:

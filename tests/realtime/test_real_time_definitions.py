@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from streamfactory.cli.validating import _read_sql
 from streamfactory.spark.checkpoints import Place, read_query
+from streamfactory.spark.checkpoints.begins import save_begin
 from streamfactory.spark.checkpoints.pipeline import Engine
 from streamfactory.spark.pipelines.checking import check_draft, pipeline_verdict
 from streamfactory.spark.pipelines.definition import read_pipeline
 from streamfactory.spark.pipelines.options import TRIGGER
+from streamfactory.spark.realtime import starting
 from streamfactory.spark.realtime.clients import client_options
-from streamfactory.spi import Guarantee, PositionRefused
+from streamfactory.spi import Guarantee, Partition, Position, PositionRefused
 from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.config.configure import configure
 from streamfactory.wiring.config.definition import from_mapping
@@ -22,6 +25,8 @@ from streamfactory.wiring.plugins.manager import default_manager
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
     from streamfactory.spark.pipelines.model import Draft
     from streamfactory.spi import StreamConfig
@@ -160,6 +165,22 @@ def test_what_the_mode_does_not_have_is_refused(
     assert [one for one in errors_of(drafted(**changed)) if said in one]
 
 
+def test_validate_reads_the_columns_and_requires_a_pyspark_with_the_mode(
+    drafted: Callable[..., Draft], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = WHOLE.replace("select *", "select 'x' as _topic, cast(1 as timestamp) as at")
+    draft = drafted(text, **{"in": {"schema": "a decimal(9,2)"}})
+    monkeypatch.setattr(starting, "AVAILABLE", False)
+    found = [str(one) for one in _read_sql(spark, draft, sound=True)]
+    for said in ("requires PySpark 4.2", "'a' is decimal", "_topic has no", "'at' is"):
+        assert [one for one in found if said in one], (said, found)
+    monkeypatch.setattr(starting, "AVAILABLE", True)
+    grouped = WHOLE.replace("from input", "from input group by all")
+    [one] = _read_sql(spark, drafted(grouped), sound=True)
+    assert "has no state before PySpark 4.3" in one.what
+    assert _read_sql(spark, drafted(), sound=True) == []
+
+
 def test_other_types_say_why_they_have_no_such_mode(
     drafted: Callable[..., Draft], tmp_path: Path
 ) -> None:
@@ -234,6 +255,7 @@ def test_references_to_secrets_are_passed_on_as_references(tmp_path: Path) -> No
         ({"sasl_password": 'a"${env:X}'}, "contains a quote"),
         ({"sasl_password": "${env:X}$${"}, "contains $${"),
         ({"sasl_mechanism": "GSSAPI"}, "'GSSAPI' is none of PLAIN"),
+        ({"ssl_ca_location": "/a:b/ca.pem"}, "without colons and braces"),
         ({"socket_keepalive_enable": "true"}, "is not passed to Spark's"),
     ],
 )
@@ -247,16 +269,23 @@ def test_what_java_would_not_read_alike_is_refused(
     assert said in problems[0].what
 
 
-def test_a_line_end_behind_a_password_is_found(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [("s3cret\n", "ends with a line end"), ('s3"cret', "contains a quote")],
+)
+def test_a_password_that_java_would_read_otherwise_is_refused(
+    tmp_path: Path, content: str, said: str
+) -> None:
     password = tmp_path / "password"
-    password.write_text("s3cret\n")
+    password.write_text(content)
     config = configured(
         sasl_mechanism="PLAIN",
         sasl_username="me",
         sasl_password=f"${{file:{password}}}",
     )
     [problem] = client_options(config, "consumer").problems
-    assert "ends with a line end" in problem.what
+    assert said in problem.what
+    assert "cret" not in str(problem)
 
 
 # --- positions -------------------------------------------------------------------
@@ -284,6 +313,29 @@ def test_offsets_of_sparks_connector_are_positions_of_pipelines(
     }
     with pytest.raises(PositionRefused, match="not a source of streamfactory"):
         read_query(place).positions()
+
+
+def test_the_first_batch_begins_where_the_generation_does(tmp_path: Path) -> None:
+    write_query(tmp_path, '{"in":{"0":10,"1":5}}')
+    place = Place.of(str(tmp_path))
+    zero, one = Partition("in", 0), Partition("in", 1)
+    begin = Position({zero: 3, one: 0}, {zero: "a", one: "a"})
+    save_begin(place, begin)
+    reached = Position({zero: 10, one: 5}, begin.incarnations)
+    assert read_query(place, of_pipeline=True).positions() == (reached,)
+    (tmp_path / "commits" / "0").unlink()
+    # Planned, not committed: Spark writes both at the end of a batch.
+    assert read_query(place, of_pipeline=True).positions() == (begin,)
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"{}", b'{"offsets":{},"version":99}'])
+def test_a_begin_that_cannot_be_read_is_refused(tmp_path: Path, content: bytes) -> None:
+    write_query(tmp_path, '{"in":{"0":10}}')
+    (tmp_path / "begin.json").write_bytes(content)
+    query = read_query(Place.of(str(tmp_path)), of_pipeline=True)
+    with pytest.raises(PositionRefused, match=r"begin\.json") as refused:
+        query.positions()
+    assert "--reset" in str(refused.value.remedy)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import threading
 import time
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, Final
+from urllib.request import urlopen
 
 import pyspark
 import pytest
@@ -18,6 +19,7 @@ from confluent_kafka import Consumer, TopicPartition
 from tests.kafka.broker import PASSWORD, USER
 from tests.kafka.jars import Unavailable, jars
 from tests.kafka.topics import Topics
+from tests.proving.ports import free_port
 from tests.proving.skipping import skip_or_fail
 
 from streamfactory.spark.realtime.starting import AVAILABLE
@@ -108,8 +110,9 @@ class Pipeline:
                 os.killpg(child.pid, signal.SIGKILL)
             child.communicate()
 
-    def start(self, cores: int = 3) -> subprocess.Popen[str]:
-        return self.command("run", "p.toml", "--json", "--master", f"local[{cores}]")
+    def start(self, cores: int = 3, *options: str) -> subprocess.Popen[str]:
+        master = ("--master", f"local[{cores}]")
+        return self.command("run", "p.toml", "--json", *master, *options)
 
     def answer(self, *arguments: str) -> Any:
         out, error = self.command(*arguments, "--json").communicate(timeout=PATIENCE)
@@ -121,15 +124,20 @@ class Pipeline:
         self.topics.send(self.source, values, partition=partition)
 
     def written(self, *numbers: int) -> list[tuple[bytes | None, int]]:
-        """Key and number of rows of the sink, once all these are there."""
+        """Key and number of all rows of the sink, once all these are there."""
         consumer = Consumer(
             {"bootstrap.servers": self.topics.bootstrap, "group.id": "test"}
         )
-        consumer.assign([TopicPartition(self.sink, 0, 0)])
+        sink = TopicPartition(self.sink, 0, 0)
+        consumer.assign([sink])
         found: list[tuple[bytes | None, int]] = []
         deadline = time.monotonic() + PATIENCE
         try:
-            while set(numbers) - {one for _, one in found}:
+            # One row is one offset: Spark's connector has no transactions.
+            while (
+                set(numbers) - {one for _, one in found}
+                or len(found) < consumer.get_watermark_offsets(sink, timeout=60)[1]
+            ):
                 assert time.monotonic() < deadline, found
                 message = consumer.poll(0.2)
                 if message is not None and message.error() is None:
@@ -154,6 +162,18 @@ def batches(child: subprocess.Popen[str], enough: Callable[[Any], bool]) -> list
     finally:
         watchdog.cancel()
     pytest.fail(f"{found}\n{child.stderr and child.stderr.read()}")
+
+
+def fetched(port: int, path: str, wanted: str = "") -> str:
+    """What a run serves there, once it contains a text."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
+            text = str(answer.read(), "utf-8")
+        if wanted in text:
+            return text
+        assert time.monotonic() < deadline, text
+        time.sleep(0.1)
 
 
 def stopped(child: subprocess.Popen[str]) -> Any:
@@ -230,6 +250,43 @@ def test_a_kill_before_the_first_batch_does_not_move_the_start(
     child = pipeline.start()
     assert [number for _, number in pipeline.written(5)] == [5]
     stopped(child)
+
+
+def test_a_pause_waits_for_the_batch_and_a_rewind_writes_its_rows_again(
+    pipeline: Pipeline,
+) -> None:
+    pipeline.write()
+    pipeline.send(1, 2, 3)
+    metrics, pages = free_port(), free_port()
+    served = ("--metrics", f"127.0.0.1:{metrics}", "--ui", f"127.0.0.1:{pages}")
+    child = pipeline.start(3, *served)
+    ended = {"0": 3, "1": 0}
+    batches(child, lambda b: b["offsets"][pipeline.source] == ended)
+    pipeline.answer("pause", "p.toml")
+    text = fetched(metrics, "/metrics", 'pipeline_running{pipeline="p"} 0')
+    assert 'pipeline_rows_total{pipeline="p"} 3' in text
+    assert "at-least-once" in fetched(pages, "/pipeline?name=p")
+    plain = json.loads(fetched(pages, "/api/v1/pipelines/p/checkpoint"))
+    assert pipeline.source in json.dumps(plain)
+    one = stopped(child)
+    assert one["pause"] is not None
+    pipeline.answer("resume", "p.toml")
+
+    pipeline.answer("checkpoint", "rewind", "p.toml", "--batch", "0", "--yes")
+    [lag] = pipeline.answer("lag", "p.toml")["lags"]
+    assert lag["behind"] == 3
+
+    child = pipeline.start()
+    batches(child, lambda b: b["offsets"][pipeline.source] == ended)
+    stopped(child)
+    numbers = [number for _, number in pipeline.written(2, 3, 4)]
+    assert all(numbers.count(number) >= 2 for number in (2, 3, 4))
+
+    pipeline.topics.recreate(pipeline.source, partitions=2)
+    pipeline.send(5, 6, 7, 8)
+    out, error = pipeline.start().communicate(timeout=PATIENCE)
+    assert "was recreated" in out + error
+    assert "begin again with --reset" in out + error
 
 
 def test_a_bad_message_ends_the_query_and_is_named(pipeline: Pipeline) -> None:

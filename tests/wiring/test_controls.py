@@ -102,6 +102,15 @@ def test_what_is_no_document_is_refused(text: str, tmp_path: Path) -> None:
         controls.read("copy/a/b")
 
 
+def test_a_job_that_reads_without_limits_logs_that_a_rate_has_no_effect(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    controls = Controls(tmp_path)
+    controls.change("pipeline/p", lambda _: JobState(rate=Rate(5)))
+    Control("pipeline/p", controls, limited=False)
+    assert "a rate has no effect: 5 rows" in caplog.text
+
+
 def test_state_of_another_job_is_refused(tmp_path: Path) -> None:
     controls = Controls(tmp_path)
     controls.change("copy/a/b", lambda _: JobState(PAUSE))

@@ -29,13 +29,18 @@ class Control:
     Args:
         job: Its name, as of `wiring.controls.states`.
         controls: The states of jobs; by default those of the catalogue.
+        limited: Whether the job keeps a rate; otherwise one has no effect, as the log
+            says.
 
     Raises:
         ConfigError: config; the file of the job cannot be read.
     """
 
-    def __init__(self, job: str, controls: Controls | None = None) -> None:
+    def __init__(
+        self, job: str, controls: Controls | None = None, *, limited: bool = True
+    ) -> None:
         self.job = job
+        self._limited = limited
         self._controls = controls or Controls()
         self._state = self._controls.read(job)
         self._next = time.monotonic() + _LOOK
@@ -86,7 +91,10 @@ class Control:
     def _note(self, before: JobState) -> None:
         if self._state.rate != before.rate:
             limit = self._state.rate or "as its stream configures"
-            log.warning("job %r: its rate is %s", self.job, limit)
+            what = "job %r: its rate is %s"
+            if not self._limited:
+                what = "job %r: it reads without limits, so a rate has no effect: %s"
+            log.warning(what, self.job, limit)
         pause = self._state.pause
         self._tally.paused = pause is not None
         if pause is not None and pause != before.pause:
