@@ -261,6 +261,7 @@ def test_numbers_that_json_cannot_represent_are_refused_by_both(
         frame.selectExpr(json_value(frame.schema)).collect()
 
 
+@pytest.mark.usefixtures("spark")  # which parses the types
 @pytest.mark.parametrize(
     "ddl", ["x float", "x decimal(9,2)", "x timestamp", "x date", "x binary"]
 )
@@ -272,6 +273,7 @@ def test_types_without_the_same_result_are_named(ddl: str) -> None:
     assert unwritable(kind) == reason
 
 
+@pytest.mark.usefixtures("spark")
 def test_arrays_of_floating_numbers_are_read_and_not_written() -> None:
     kind = t.StructType.fromDDL("a struct<b: array<double>>")
     assert unreadable(kind) is None

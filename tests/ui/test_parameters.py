@@ -109,6 +109,7 @@ GETS: Final[dict[str, dict[str, str]]] = {
 POSTS: Final[dict[str, dict[str, str]]] = {
     "/log-in": {"token": TOKEN},
     "/log-out": {},
+    "/sign-in/ended": {"logout_token": "x"},
     "/actions/offsets": {"stream": "clicks", "group": "billing", "place": "0"},
     "/actions/topic": {
         "kind": "grow",
