@@ -74,6 +74,7 @@ class CommitReports:
             before: The position of the commit before it.
             position: Its own.
         """
+        began, self._began = self._began, None
         if not (batches.watched and epochs.pending):
             yield
             return
@@ -81,7 +82,7 @@ class CommitReports:
         batch = FinishedBatch(
             self._kind,
             self._name,
-            min(now, self._began or now),
+            min(now, began or now),
             now,
             now,
             StreamEnd.of(self._source),
@@ -92,6 +93,5 @@ class CommitReports:
             writer_id=self._writer_id,
             parents=self._traceparents.take(),
         )
-        self._began = None
         with reported(batch):
             yield
