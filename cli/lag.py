@@ -17,7 +17,7 @@ from streamfactory.cli.printing import JsonPrinter
 from streamfactory.cli.results import count, number, table
 from streamfactory.cli.status import Status, status_of
 from streamfactory.spark.locating import NotRunYet
-from streamfactory.spark.pipelines.detection import is_pipeline, pipeline_path
+from streamfactory.spark.pipelines.detection import is_pipeline, stream_or_pipeline
 from streamfactory.spark.pipelines.watching import noted_changes
 from streamfactory.spark.targets import all_targets, target_lags
 from streamfactory.spi import StreamError, Unsupported
@@ -66,8 +66,8 @@ def lag_command(
     """Show the lag of pipelines and groups.
 
     STREAM shows all groups that have a position in it, PIPELINE (a name or file) the
-    next batch, GROUP the streams of the catalogue that it reads. Of a pipeline and a
-    stream of one name it is the pipeline; name the stream's file. By default, all
+    next batch, GROUP the streams of the catalogue that it reads. Of a stream and a
+    pipeline of one name it is the stream; name the pipeline's file. By default, all
     streams of the catalogue, and the pipelines in the folder pipelines beside it. The
     lag is the number of messages from the position to the latest offset; of a table
     also the number of commits. Shows all jobs that are paused, and running pipelines
@@ -109,7 +109,8 @@ def _measure(
 ) -> tuple[Document, dict[str, StreamError]] | None:
     """The lag of all targets, and the errors of some; None after the stop."""
     catalogue = Catalogue().snapshot()
-    wanted = [*map(pipeline_path, targets)] or all_targets(catalogue)
+    wanted = [stream_or_pipeline(target, catalogue) for target in targets]
+    wanted = wanted or all_targets(catalogue)
     # Not a block: after an interrupt, threads use the streams until the process ends.
     stack = ExitStack()
     with uncollected(), looking_once():

@@ -17,7 +17,7 @@ from streamfactory.cli.parameters import (
 from streamfactory.cli.results import count, table
 from streamfactory.cli.status import Status, UsageMistake
 from streamfactory.cli.wording import problem_as_options
-from streamfactory.spark.pipelines.detection import is_pipeline, pipeline_path
+from streamfactory.spark.pipelines.detection import is_pipeline, stream_or_pipeline
 from streamfactory.spark.pipelines.options import SPARK
 from streamfactory.spi import ConfigError, Problem, StreamError, UnknownStream
 from streamfactory.wiring.config.catalogue import Catalogue
@@ -71,14 +71,14 @@ def validate_command(
 
     NAME-OR-FILE is a stream of the catalogue, or a file: TOML, JSON, Java properties,
     an Apache Pinot table config, an Apache Hop data-stream, a pipeline; or the name of
-    a pipeline, which takes precedence over a stream of that name. By default,
-    all streams of the catalogue, and the pipelines in the folder pipelines beside it.
+    a pipeline, unless a stream has it. By default, all streams of the catalogue, and
+    the pipelines in the folder pipelines beside it.
     Connects to nothing; the SQL of pipelines is analysed by Spark on this machine.
     """
     catalogue = Catalogue().snapshot()
     broken = {} if targets else catalogue.broken()
     if targets:
-        targets = [*map(pipeline_path, targets)]
+        targets = [stream_or_pipeline(target, catalogue) for target in targets]
     else:
         targets = [*_all_targets(catalogue), *map(str, broken)]
 

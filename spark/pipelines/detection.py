@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from streamfactory.spi import ConfigError
+from streamfactory.spi import ConfigError, UnknownStream
 from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.config.documents import Document, open_document, read_toml
 from streamfactory.wiring.core.places import is_file, is_folder
@@ -36,6 +36,23 @@ def pipeline_path(target: str) -> str:
         return target
     found = Catalogue().folder.parent / PIPELINES / f"{target}.toml"
     return str(found) if is_pipeline(found) else target
+
+
+def stream_or_pipeline(target: str, catalogue: Catalogue) -> str:
+    """What a command that takes both is given: a name is a stream's where one has it.
+
+    Other names stand for pipelines, as in `pipeline_path`.
+    """
+    path = pipeline_path(target)
+    if path == target:
+        return target
+    try:
+        catalogue.get(target)
+    except UnknownStream:
+        return path
+    except ConfigError:
+        pass  # which the look-up of the stream raises again
+    return target
 
 
 def pipeline_engine(path: Path, texts: Mapping[Path, str] | None = None) -> str:

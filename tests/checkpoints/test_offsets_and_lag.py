@@ -110,7 +110,7 @@ def test_lag_is_that_of_all_groups_and_pipelines_at_once(
     ]
 
 
-def test_of_a_pipeline_and_a_stream_of_one_name_it_is_the_pipeline(
+def test_of_a_stream_and_a_pipeline_of_one_name_it_is_the_stream(
     program: Command, topic: Topic, tmp_path: Path, stack: ExitStack
 ) -> None:
     stream = grouped(topic, tmp_path, tmp_path / "configs" / "streams")
@@ -124,8 +124,10 @@ def test_of_a_pipeline_and_a_stream_of_one_name_it_is_the_pipeline(
         found = program("lag", *targets, "--json")
         return [one["kind"] for one in found.json["lags"]]
 
-    assert kinds(stream.stem) == ["pipeline"]
-    assert kinds(str(stream)) == ["group"]
+    assert kinds(stream.stem) == ["group"]
+    assert kinds(str(pipelines / f"{stream.stem}.toml")) == ["pipeline"]
+    (pipelines / f"{stream.stem}.toml").rename(pipelines / "alone.toml")
+    assert kinds("alone") == ["pipeline"]
     assert kinds() == ["group", "pipeline"]
 
 

@@ -208,7 +208,7 @@ def test_the_whole_catalogue_is_validated_by_default(
     )
 
 
-def test_the_name_of_a_pipeline_precedes_that_of_a_stream(
+def test_the_name_of_a_stream_precedes_that_of_a_pipeline(
     streamfactory: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     configs = tmp_path / "configs"
@@ -217,9 +217,12 @@ def test_the_name_of_a_pipeline_precedes_that_of_a_stream(
     good = {"properties": {"streamType": "guarded", "stream.guarded.topic.name": "t"}}
     (configs / "streams" / "late.json").write_text(json.dumps(good))
     text = '[source]\nstream = "late"\n[[sinks]]\nstream = "none"\n'
-    (configs / "pipelines" / "late.toml").write_text(text)
-    assert streamfactory("validate", "late", "--no-spark").status == 2
-    assert streamfactory("validate", "configs/streams/late.json").status == 0
+    for name in ("late", "alone"):
+        (configs / "pipelines" / f"{name}.toml").write_text(text)
+    assert streamfactory("validate", "late").status == 0
+    assert streamfactory("validate", "alone", "--no-spark").status == 2
+    both = ("late", "configs/pipelines/late.toml")
+    assert streamfactory("validate", *both, "--no-spark").status == 2
 
 
 def test_pinot_and_hop_files_are_read(

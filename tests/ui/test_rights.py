@@ -18,6 +18,7 @@ from tests.ui.conftest import (
     settings,
 )
 from tests.ui.test_parameters import _DEFINITION, GETS, POSTS, path_of, routes
+from tests.ui.test_runs import wait_until
 
 from streamfactory.spi import ConfigError
 from streamfactory.spi.users import UserFile
@@ -280,6 +281,16 @@ def test_names_of_others_are_not_shown(world: World, tmp_path: Path) -> None:
             assert name not in page, name
 
 
+def stream_with(client: Client, text: str) -> str:
+    """The page of the stream, once it has a text: it looks up the topic first."""
+
+    def page() -> str:
+        return client.text("/stream", name="clicks")
+
+    wait_until(lambda: text in page(), text)
+    return page()
+
+
 def test_pages_offer_what_their_user_may_see(small: World, tmp_path: Path) -> None:
     file = users_file(
         tmp_path / "users.toml", {"cl*": {READ: ["anna"]}, "*": {VALUES: ["owner"]}}
@@ -292,9 +303,9 @@ def test_pages_offer_what_their_user_may_see(small: World, tmp_path: Path) -> No
         with people(file) as client:
             assert "Your own token" in client.text("/log-in")
             log_in(client, user)
-            page, stream = client.text("/"), client.text("/stream", name="clicks")
+            page = client.text("/")
             assert pipelines in page
-            assert messages in stream
+            stream = stream_with(client, messages)
             offered = '<a href="/process">' in page
             assert offered is (client.get("/process").status_code == 200)
             assert offered is (user == "owner")
@@ -306,7 +317,7 @@ def test_pages_offer_what_their_user_may_see(small: World, tmp_path: Path) -> No
     small.topic.file(small.catalogue, **{"mask.columns": "id=hide"})
     with people(file) as client:
         log_in(client, "anna")
-        assert "newest messages" in client.text("/stream", name="clicks")
+        stream_with(client, "newest messages")
         assert client.get("/messages", stream="clicks").status_code == 200
 
 
