@@ -15,6 +15,7 @@ from streamfactory.cli.recording import recorded, user_name
 from streamfactory.cli.status import Status
 from streamfactory.spark.pipelines.definition import read_pipeline
 from streamfactory.spark.pipelines.detection import is_pipeline, pipeline_path
+from streamfactory.spark.realtime.rules import keeps_limits
 from streamfactory.spi import SIZE, MisuseError, UnknownStream
 from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.controls.states import (
@@ -105,7 +106,8 @@ def limit_command(
     rate = None
     if unlimited or rows is not None or size is not None:
         rate = Rate(rows, None if size is None else _bytes(size))
-    check_rate(job, rate)
+    path = Path(pipeline_path(name.removeprefix(pipeline_job(""))))
+    check_rate(job, rate, limited=not is_pipeline(path) or keeps_limits(path))
     if forgets or rate is not None:
         with recorded("operate", "job", job, "limited", after=str(rate or "default")):
             controls.change(job, lambda state: replace(state, rate=rate))

@@ -188,7 +188,7 @@ def _context() -> SessionContext:
 def _unquoted(text: str) -> str:
     """A query without literals, names in quotes and comments.
 
-    All of it is returned where it has what may hide a quote.
+    Unchanged where a block comment, a dollar or a backslash may hide a quote.
     """
     hiding = any(one in text for one in ("/*", "$", "\\"))
     return text if hiding else _QUOTED.sub(" ", text)

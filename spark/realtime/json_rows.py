@@ -42,7 +42,10 @@ def unreadable(kind: t.DataType, path: str = "") -> str | None:
         for field in kind.fields:
             inner = f"{path}.{field.name}" if path else field.name
             if _NAME.fullmatch(field.name) is None:
-                return f"the name {inner!r} has other characters than letters and _"
+                return (
+                    f"the name {inner!r} has characters other than ASCII letters, "
+                    "digits and _, or begins with a digit"
+                )
             reason = unreadable(field.dataType, inner)
             if reason is not None:
                 return reason

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from streamfactory.spark.pipelines.definition import read_pipeline
 from streamfactory.spark.realtime.clients import CONSUMER, PRODUCER, client_options
-from streamfactory.spi import Guarantee, Problem, Role, Verdict
+from streamfactory.spi import ConfigError, Guarantee, Problem, Role, Verdict
+from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.options.shared import stream_options
 from streamfactory.wiring.options.vocabulary import FRAMEWORK_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from streamfactory.spark.pipelines.model import Pipeline
     from streamfactory.spi import Option, StreamConfig
@@ -72,6 +75,19 @@ _OF_SPARK: Final = {
     ),
 }
 """Options of queries that belong to the other end."""
+
+
+def keeps_limits(path: Path) -> bool:
+    """Whether a pipeline keeps a limit of rows per second: not in real time.
+
+    Args:
+        path: Its file. One that cannot be read is reported by whoever runs it.
+    """
+    try:
+        found = read_pipeline(path, Catalogue()).pipeline
+    except ConfigError:
+        return True
+    return found is None or not found.trigger.real_time
 
 
 def check_real_time(

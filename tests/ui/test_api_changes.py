@@ -454,6 +454,19 @@ def test_a_job_is_paused_limited_and_resumed(program: Client) -> None:
     assert send(program, "GET", f"{CLICKS}/spool/control").status_code == 404
 
 
+def test_a_pipeline_that_keeps_no_limits_gets_none(
+    program: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controls, "keeps_limits", lambda path: path.stem != "delays")
+    limited = {"paused": False, "rate": {"rows": 7}}
+    seen = tag(program, CONTROL)
+    refused = send(program, "PUT", CONTROL, limited, If_Match=seen)
+    assert refused.status_code == 400
+    assert "cannot be limited" in refused.get_json()["detail"]
+    paused = {"paused": True, "rate": None}
+    assert send(program, "PUT", CONTROL, paused, If_Match=seen).status_code == 200
+
+
 def test_of_changes_of_a_job_at_once_one_is_made(
     program: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from streamfactory.ui.openid.published import Client, Document
 
 _ALGORITHMS: Final = ("RS256", "PS256", "ES256", "ES384", "EdDSA", "Ed25519")
-"""Of signatures with a public key: a shared key could also sign."""
+"""Signatures that a public key verifies: a key that the pages share with the provider
+could forge them."""
 SKEW: Final = 60
 """Seconds by which the clocks of provider and server may differ."""
 _OLDEST: Final = 600

@@ -156,7 +156,7 @@ class Issuer:
             raise ConnectionFailed(msg, remedy="try again later") from None
         finally:
             self._turns.release()
-        if status >= 400 and status < 500 and (form is not None or token):
+        if 400 <= status < 500 and (form is not None or token):
             reason = found.get("error") if isinstance(found, dict) else None
             msg = f"the provider refused it: {str(reason)[:100]}"
             raise SignInRefused(msg)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flask import Blueprint, Response, abort, g, request
 
+from streamfactory.spark.realtime.rules import keeps_limits
 from streamfactory.ui.catalogue import catalogue
 from streamfactory.ui.changes import Confirmed, change_of, in_time
 from streamfactory.ui.openapi import answers, takes_condition
@@ -91,7 +92,8 @@ def pipeline_control(name: str) -> Response:
 @needs(of_pipeline(Right.OPERATE))
 def set_pipeline_control(name: str) -> Response:
     """Pause or resume a pipeline, and limit the offsets that it reads per second."""
-    return _changed(_pipeline(name))
+    path = find(name, pipelines(site().files))
+    return _changed(pipeline_job(name), limited=keeps_limits(path))
 
 
 @controls.get("/streams/<name>/spool/control")
@@ -158,11 +160,11 @@ def _control(job: str) -> Response:
     return json_answer(_document(job, state), tag=tag_of(_text(state)))
 
 
-def _changed(job: str) -> Response:
+def _changed(job: str, *, limited: bool = True) -> Response:
     """Replace the state of a job, unless it has changed."""
     given = body()
     rate = None if given["rate"] is None else Rate(**given["rate"])
-    check_rate(job, rate)
+    check_rate(job, rate, limited=limited)
     store, before = Controls(), Controls().read(job)
     pause = before.pause
     if not given["paused"]:

@@ -53,12 +53,22 @@ def copy_job(writer_id: str) -> str:
     return writer_id if writer_id.startswith("copy/") else f"copy/{writer_id}"
 
 
-def check_rate(job: str, rate: Rate | None) -> None:
+def check_rate(job: str, rate: Rate | None, *, limited: bool = True) -> None:
     """Refuse a limit that a job cannot keep.
 
+    Args:
+        job: Its name.
+        rate: The limit; None for that of its stream.
+        limited: Whether the job keeps any limit.
+
     Raises:
-        MisuseError: misuse; it is one of bytes, and the job is a pipeline.
+        MisuseError: misuse; it keeps none, or the limit is one of bytes, and the job is
+            a pipeline.
     """
+    if rate and not limited:
+        msg = f"{job} cannot be limited: in real time Spark's connector reads all rows "
+        msg += "that there are"
+        raise MisuseError(msg, remedy="set another trigger, or --none")
     if rate is not None and rate.bytes is not None and job.startswith(pipeline_job("")):
         msg = f"{job} cannot be limited in bytes: Spark plans batches by offsets"
         raise MisuseError(msg, remedy="limit its rows")

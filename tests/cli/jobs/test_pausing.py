@@ -170,6 +170,27 @@ def test_limit_is_followed_while_the_copy_runs(
     assert ids(memory, "to") == [[*range(1000)]]
 
 
+def test_a_pipeline_in_real_time_cannot_be_limited(
+    project: Path, streamfactory: Command
+) -> None:
+    for folder in ("streams", "pipelines"):
+        (project / folder).mkdir(exist_ok=True)
+    for name in ("a", "b"):
+        body = {"name": name, "properties": {"streamType": "kafka"}}
+        (project / "streams" / f"{name}.json").write_text(json.dumps(body))
+    for name, trigger in (("live", "real-time 30s"), ("usual", "10s")):
+        text = f'trigger = "{trigger}"\ncheckpoint = "c"\n'
+        text += '[source]\nstream = "a"\n[[sinks]]\nstream = "b"\n'
+        (project / "pipelines" / f"{name}.toml").write_text(text)
+    for target in ("live", "pipelines/live.toml", "pipeline/live"):
+        done = streamfactory("limit", target, "--rows", "5")
+        assert done.status != 0
+        assert "pipeline/live cannot be limited" in done.err
+    assert streamfactory("limit", "live", "--none").status == 0
+    assert streamfactory("limit", "live", "--default").status == 0
+    assert streamfactory("limit", "usual", "--rows", "5").status == 0
+
+
 def test_limits_are_kept_with_a_pause_and_refused_for_pipelines(
     project: Path, streamfactory: Command
 ) -> None:
